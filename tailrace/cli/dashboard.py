@@ -14,11 +14,13 @@ from tailrace.cli.output import note, print_line
 from tailrace.dashboard.access import token_of
 from tailrace.dashboard.api import Places
 from tailrace.dashboard.events import Events
+from tailrace.dashboard.record import Record, Recorder
 from tailrace.dashboard.rules import EVERYTHING, read_rules
 from tailrace.dashboard.server import Certificate, Shown, listen_on, server
 from tailrace.errors import Mistake
 from tailrace.node.folder import default_folder
 from tailrace.observe.metrics import authority
+from tailrace.spec.units import parse_size
 
 
 @dataclass(frozen=True)
@@ -32,6 +34,9 @@ class DashboardOptions:
     runs: Path = DEFAULT_RUNS
     control: bool = False
     alarms: Path | None = None
+    record: Path | None = None
+    record_size: str = "64MiB"
+    replay: Path | None = None
 
 
 def dashboard(options: DashboardOptions) -> int:
@@ -47,10 +52,11 @@ def dashboard(options: DashboardOptions) -> int:
         print_line(f"Dashboard at {'https' if certificate else 'http'}://{authority(host, port)}/?token={token}")
         sys.stdout.flush()
         folder = default_folder()
-        places = Places(folder, options.runs)
+        recorder, record = _record(options)
+        places = Places(folder, options.runs, record)
         # Pictures have no cycles. To look for some among a thousand chains costs more than to make a picture of them.
         gc.set_threshold(100_000)
-        shown = Shown(sampler, Events(folder), places, rules, options.control)
+        shown = Shown(sampler, Events(folder), places, rules, options.control, recorder)
         server(shown, token, host, certificate).run(sockets=[listening])
     return 0
 
@@ -63,3 +69,20 @@ def _certificate(options: DashboardOptions) -> Certificate | None:
     found = Certificate(options.certificate, options.key)
     found.check()
     return found
+
+
+def _record(options: DashboardOptions) -> tuple[Recorder | None, Record | None]:
+    """What is written, and what can be replayed. Raises Mistake, Failure."""
+    if options.record and options.replay:
+        raise Mistake("--record and --replay are of two files, and the page replays one; expected one of them")
+    if options.record:
+        try:
+            limit = parse_size(options.record_size)
+        except ValueError as error:
+            raise Mistake(f"--record-size: {error}") from None
+        return Recorder(options.record, limit), Record(options.record, recording=True)
+    if options.replay:
+        record = Record(options.replay, recording=False)
+        record.document()
+        return None, record
+    return None, None

@@ -332,6 +332,13 @@ def dashboard(
         Path | None,
         typer.Option(metavar="FILE", help="What is an alarm, and who is told (YAML, docs/dashboard.md). Default: all."),
     ] = None,
+    record: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Record what the page shows, to be replayed there.")
+    ] = None,
+    record_size: Annotated[
+        str, typer.Option(metavar="SIZE", help="The record and the one before it, FILE.1, together.")
+    ] = "64MiB",
+    replay: Annotated[Path | None, typer.Option(metavar="FILE", help="Replay a record in the page.")] = None,
 ) -> None:
     """Show chains, ports and workers live in a browser: rates of every hop, drops by reason, ten times a second.
 
@@ -343,7 +350,9 @@ def dashboard(
     switch's page of counters, which costs the switch nothing, and continues after a restart of the switch. It ends with
     Ctrl-C.
     """
-    options = the_dashboard.DashboardOptions(listen, token_file, certificate, key, runs, control, alarms)
+    options = the_dashboard.DashboardOptions(
+        listen, token_file, certificate, key, runs, control, alarms, record, record_size, replay
+    )
     raise typer.Exit(run_command(lambda: the_dashboard.dashboard(options)))
 
 

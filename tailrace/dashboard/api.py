@@ -19,6 +19,7 @@ from starlette.routing import Route
 from tailrace.dashboard import functions, runs
 from tailrace.dashboard.host import Host
 from tailrace.dashboard.measurement import Measurement
+from tailrace.dashboard.record import Record
 from tailrace.errors import Mistake, TailraceError
 
 _THREADS = 4
@@ -38,6 +39,8 @@ class Places:
     """The node's state folder."""
     runs: Path
     """The folder of runs."""
+    record: Record | None = None
+    """What can be replayed."""
 
 
 def routes(places: Places, host: Host, measurement: Measurement, *, control: bool) -> list[Route]:
@@ -59,6 +62,8 @@ def routes(places: Places, host: Host, measurement: Measurement, *, control: boo
         "functions/{name}/log": lambda request: {"lines": functions.log(places.state, request.path_params["name"])},
         "host": lambda _: host.document(),
         "measurement": lambda _: measurement.document(),
+        "record": lambda _: places.record.document() if places.record else {"parts": []},
+        "record/{at:float}": lambda request: _part(places.record, request.path_params["at"]),
         "runs": lambda _: {"folder": str(places.runs), "runs": runs.listed(places.runs)},
         "diff": lambda request: runs.difference(places.runs, *(request.query_params.get(each, "") for each in "ab")),
     }
@@ -73,3 +78,9 @@ def routes(places: Places, host: Host, measurement: Measurement, *, control: boo
 def _report(folder: Path, request: Request) -> Response:
     text = runs.report(folder, request.path_params["name"])
     return HTMLResponse(text, headers={"Content-Security-Policy": _REPORT_POLICY})
+
+
+def _part(record: Record | None, at: float) -> Response:
+    if record is None:
+        raise Mistake("nothing is recorded; see `tailrace dashboard --help`")
+    return Response(record.part(at), media_type="application/x-ndjson")

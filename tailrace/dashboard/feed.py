@@ -1,5 +1,5 @@
-"""Pictures of one node, ten a second, for all that look on; while nobody does, and nobody is told of alarms, none is
-taken.
+"""Pictures of one node, ten a second, for all that look on; while nobody does, and none is
+recorded and nobody told of alarms, none is taken.
 
 Each follower is sent the whole document first, and then what has changed. A change is encoded once for all. Who is too
 slow for that gets the whole again instead, so that nothing waits here for anybody.
@@ -17,6 +17,7 @@ from zlib import crc32
 from tailrace.dashboard.alarms import Alarms
 from tailrace.dashboard.events import Events
 from tailrace.dashboard.picture import Document, chains, nothing, patch, picture
+from tailrace.dashboard.record import Recorder
 from tailrace.errors import TailraceError
 from tailrace.observe.snapshot import Sampler, Snapshot
 
@@ -92,11 +93,12 @@ def _turn_of(hop: str, turns: int) -> int:
 class Feed:
     """Runs in an event loop; the switch is looked at in a thread, since it may be slow to answer."""
 
-    def __init__(self, sampler: Sampler, events: Events, alarms: Alarms) -> None:
+    def __init__(self, sampler: Sampler, events: Events, alarms: Alarms, recorder: Recorder | None = None) -> None:
         self._sampler = sampler
         self._turns = Turns(sampler)
         self._events = events
         self._alarms = alarms
+        self._recorder = recorder
         self._number = 1
         self._document: Document | None = None
         self._whole = self._change = ""
@@ -122,7 +124,7 @@ class Feed:
 
     @property
     def _wanted(self) -> bool:
-        return bool(self.followers or self._alarms.webhooks)
+        return bool(self.followers or self._alarms.webhooks or self._recorder)
 
     async def _look(self) -> None:
         loop = asyncio.get_running_loop()
@@ -136,6 +138,8 @@ class Feed:
             document = await asyncio.to_thread(self._take)
             if document is not None:
                 document["events"] = self._alarms.look(document, self._events.latest)
+                if self._recorder and self._recorder.why:
+                    document["record"] = self._recorder.why
                 async with self._news:
                     self._publish(document)
                     self._news.notify_all()
@@ -172,15 +176,22 @@ class Feed:
         return document or None
 
     def _publish(self, document: Document) -> None:
-        self._change = _event("change", patch(self._document or {}, document))
+        change = _json(patch(self._document or {}, document))
+        self._change = _event("change", change)
         self._document, self._whole = document, ""
         self._number += 1
+        if self._recorder:
+            self._recorder.write(lambda: _json(document), change)
 
     def _as_whole(self) -> str:
         if not self._whole:
-            self._whole = _event("whole", self._document or {})
+            self._whole = _event("whole", _json(self._document or {}))
         return self._whole
 
 
-def _event(name: str, document: Document) -> str:
-    return f"event: {name}\ndata: {json.dumps(document, ensure_ascii=False, separators=(',', ':'))}\n\n"
+def _json(document: Document) -> str:
+    return json.dumps(document, ensure_ascii=False, separators=(",", ":"))
+
+
+def _event(name: str, text: str) -> str:
+    return f"event: {name}\ndata: {text}\n\n"

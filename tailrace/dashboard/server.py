@@ -25,6 +25,7 @@ from tailrace.dashboard.events import Events
 from tailrace.dashboard.feed import Feed
 from tailrace.dashboard.host import Host
 from tailrace.dashboard.measurement import Measurement
+from tailrace.dashboard.record import Recorder
 from tailrace.dashboard.rules import EVERYTHING, Rules
 from tailrace.errors import Mistake
 from tailrace.observe.metrics import authority
@@ -47,12 +48,13 @@ class Shown:
     rules: Rules = EVERYTHING
     control: bool = False
     """It may be changed too."""
+    recorder: Recorder | None = None
 
 
 def application(shown: Shown, token: str, listen: str) -> Starlette:
     """Answers for the address or name that it listens on."""
     host, measurement = Host(), Measurement(shown.places.runs)
-    feed = Feed(shown.sampler, shown.events, Alarms(shown.rules, host, measurement))
+    feed = Feed(shown.sampler, shown.events, Alarms(shown.rules, host, measurement), shown.recorder)
     # Read once: what a request names is looked up here, and never becomes a path.
     files = {path.name: (path.read_bytes(), _TYPES[path.suffix]) for path in _STATIC.iterdir()}
 
@@ -75,6 +77,8 @@ def application(shown: Shown, token: str, listen: str) -> Starlette:
         taking.cancel()
         with suppress(asyncio.CancelledError):
             await taking
+        if shown.recorder:
+            shown.recorder.close()
 
     return Starlette(
         routes=[

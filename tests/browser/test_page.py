@@ -15,6 +15,7 @@ from served_dashboard import RATES, TOKEN, Heard, MadeUp, served, status_with_fu
 from tester_results import both_ways
 
 from tailrace.dashboard import functions
+from tailrace.dashboard.record import Recorder
 from tailrace.results import RunFolder
 
 pytestmark = [pytest.mark.requires_program("chromium"), pytest.mark.unsanitized]
@@ -141,6 +142,60 @@ def test_a_report_and_what_changed_between_two(page: Browser) -> None:
     page.evaluate("document.querySelector('[aria-label^=\"open report\"]').click()")
     wait_until(lambda: page.evaluate("document.querySelector('iframe.report') !== null"))
     page.evaluate("location.hash = ''")
+
+
+def test_charts_are_saved(page: Browser) -> None:
+    page.evaluate(
+        """(() => {
+          window.saved = [];
+          HTMLAnchorElement.prototype.click = function () { window.saved.push(this.download); };
+          const made = URL.createObjectURL;
+          URL.createObjectURL = blob => { blob.text().then(text => window.text = text); return made(blob); };
+        })()"""
+    )
+    for kind in ("CSV", "SVG", "PNG"):
+        page.evaluate(f"[...document.querySelectorAll('.export button')].find(e => e.textContent == '{kind}').click()")
+        wait_until(lambda kind=kind: f"delivered.{kind.lower()}" in page.evaluate("window.saved"))  # type: ignore[misc]
+        if kind != "PNG":
+            expected = "seconds,voice → packets/s," if kind == "CSV" else "<polyline"
+            wait_until(lambda expected=expected: expected in (page.evaluate("window.text") or ""))  # type: ignore[misc]
+
+
+def test_a_record_is_replayed(tab: Browser, tmp_path: Path) -> None:
+    sampler = MadeUp()
+    with served(sampler, recorder=Recorder(tmp_path / "record", 1 << 20)):
+        time.sleep(2.0)
+        sampler.rates["hop", "late/0", 1] = RATES["hop", "web/0", 1]
+        time.sleep(2.0)
+    file = tmp_path / "record"
+    file.write_bytes(file.read_bytes()[:-20])
+    moment = "document.querySelector('.replay input')"
+    with served(MadeUp(), replayed=file) as port:
+        tab.complaints.clear()
+        tab.open(f"http://127.0.0.1:{port}/?token={TOKEN}", 1440)
+        wait_until(lambda: tab.evaluate(f"{moment} !== null"))
+        assert "was cut short" in tab.evaluate("document.querySelector('.replay').textContent")
+        names = "[...document.querySelectorAll('h2')].map(e => e.textContent)"
+        for place, late in (("max", True), ("min", False)):
+            tab.evaluate(
+                f"{moment}.value = {moment}.{place}, {moment}.dispatchEvent(new Event('input', {{bubbles: true}}))"
+            )
+            wait_until(lambda: tab.evaluate("document.querySelector('.pill').textContent") == "replay")
+            wait_until(lambda late=late: ("late" in tab.evaluate(names)) == late)  # type: ignore[misc]
+        tab.evaluate("document.querySelectorAll('.replay button')[0].click()")
+        wait_until(lambda: tab.evaluate("document.querySelector('.pill').textContent") == "live")
+        assert tab.complaints == []
+        tab.open("about:blank", 1440)
+
+
+def test_of_many_chains_some_are_shown(page: Browser, sampler: MadeUp) -> None:
+    sampler.rates.update({("hop", f"chain-{n}/0", 1): RATES["hop", "web/0", 1] for n in range(1000)})
+    search = "document.querySelector('[aria-label=\"filter chains\"]')"
+    wait_until(lambda: page.evaluate(f"{search} !== null"))
+    assert page.evaluate("document.querySelectorAll('.chain').length") == 12
+    assert page.evaluate("document.querySelector('.chain h2').textContent") == "voice", "it drops"
+    page.evaluate(f"{search}.value = 'chain-777', {search}.dispatchEvent(new Event('input', {{bubbles: true}}))")
+    wait_until(lambda: page.evaluate("document.querySelector('.chain h2')?.textContent") == "chain-777")
 
 
 def test_names_are_text(page: Browser, sampler: MadeUp) -> None:

@@ -2,6 +2,7 @@
 import { useEffect, useRef } from "preact/hooks";
 import uPlot from "uplot";
 import { Card } from "./card";
+import { colour, escaped, Export, svg, type Drawn } from "./export";
 import type { Lines, Moment } from "./history";
 import type { Flow } from "./picture";
 import { amount, short } from "./words";
@@ -17,10 +18,6 @@ interface Props {
 	unit: keyof Flow;
 	stacked?: boolean;
 	pairs?: boolean; // two lines after each other are two ways of one thing
-}
-
-function colour(name: string): string {
-	return getComputedStyle(document.documentElement).getPropertyValue(name);
 }
 
 function plot({ unit, stacked, pairs }: Props, names: string[], box: HTMLElement): uPlot {
@@ -71,6 +68,24 @@ function dataOf({ history, of, unit, stacked }: Props, names: string[]): uPlot.A
 	return [history.map(({ time }) => time - now), ...lines];
 }
 
+/** The chart's lines as they are drawn, with the time in seconds before now. */
+function drawn({ id, unit, stacked }: Props, names: string[], plot: uPlot | null): Drawn {
+	const [times = [], ...lines] = plot?.data ?? [];
+	const own = (line: number, at: number) => (lines[line]?.[at] ?? 0) - (stacked ? (lines[line + 1]?.[at] ?? 0) : 0);
+	const line = (values: uPlot.AlignedData[number], i: number) => {
+		const points = [...times].map((time, at) => `${plot!.valToPos(time, "x").toFixed(1)},${plot!.valToPos(values[at] ?? 0, "y").toFixed(1)}`);
+		const shade = plot!.series[i + 1]!.stroke as () => string;
+		return `<polyline fill="none" stroke="${shade()}" stroke-width="2" points="${points.join(" ")}"/><text x="8" y="${HEIGHT + 16 * (i + 1)}" fill="${shade()}">${escaped(names[i]!)}: ${short(own(i, times.length - 1))}</text>`;
+	};
+	return {
+		name: id,
+		columns: ["seconds", ...names.map((name) => `${name} ${unit}/s`)],
+		rows: [...times].map((time, at) => [time, ...names.map((_, i) => own(i, at))]),
+		canvas: () => plot?.ctx.canvas ?? null,
+		svg: () => svg(plot?.width ?? 0, HEIGHT + 16 * (names.length + 1), lines.map(line)),
+	};
+}
+
 export function Chart(props: Props) {
 	const { id, title, history, of, unit } = props;
 	const box = useRef<HTMLDivElement>(null);
@@ -96,6 +111,7 @@ export function Chart(props: Props) {
 	return (
 		<Card id={id} title={title}>
 			<div ref={box} class="plot" />
+			<Export of={() => drawn(props, names, chart.current)} />
 		</Card>
 	);
 }

@@ -2,17 +2,17 @@
 import { render } from "preact";
 import { useEffect, useState } from "preact/hooks";
 import { Bell } from "./bell";
-import { ChainCard } from "./chain";
+import { Chains } from "./chains";
 import { Functions } from "./functions";
 import { useHistory, type Moment } from "./history";
 import { Host } from "./host";
 import { Measurement } from "./measurement";
 import type { Node } from "./picture";
 import { Delivered, Rates } from "./rates";
+import { useReplay } from "./replay";
 import { Runs } from "./runs";
 import { useStream, type Heard } from "./stream";
 import { Ports, Workers } from "./tables";
-import { sorted } from "./words";
 
 function State({ picture, stale, refused }: Heard) {
 	if (refused) return <span class="pill bad">another token</span>;
@@ -26,6 +26,7 @@ function Banner({ picture, stale, refused }: Heard) {
 	if (refused) text = "The server was started anew and has another token. Open the link that it has printed.";
 	else if (stale !== null)
 		text = `The server has not answered since ${stale}. What is shown is old. It is asked again and again; is \`tailrace dashboard\` still running?`;
+	else if (picture?.record) text = picture.record;
 	else if (picture && !picture.up) text = `${picture.why[0]?.toUpperCase()}${picture.why.slice(1)}.`;
 	return (
 		<p class={`banner ${text ? "" : "empty"}`} role="status">
@@ -78,9 +79,7 @@ function View({ view, node, history }: { view: Name; node: Node | null; history:
 	if (view === "rates") return <Rates history={history} />;
 	return (
 		<>
-			{sorted(node.chains).map(([name, chain]) => (
-				<ChainCard key={name} name={name} chain={chain} node={node} />
-			))}
+			<Chains node={node} />
 			<Delivered history={history} />
 			<div class="two">
 				<Ports ports={node.ports} />
@@ -92,17 +91,19 @@ function View({ view, node, history }: { view: Name; node: Node | null; history:
 
 function Page() {
 	const heard = useStream();
-	const { picture, stale, refused } = heard;
+	const replay = useReplay();
+	const picture = replay.picture ?? heard.picture;
+	const old = !replay.picture && (heard.stale !== null || heard.refused);
 	const node = picture?.up ? picture : null;
 	const view = useView();
 	const history = useHistory(node);
 	return (
-		<main class={stale !== null || refused ? "old" : ""} data-time={node?.time} data-seconds={node?.seconds}>
+		<main class={old ? "old" : ""} data-time={node?.time} data-seconds={node?.seconds}>
 			<header class="top">
 				<h1>
 					<img src="icon.svg" alt="" width="28" height="28" /> Tailrace
 				</h1>
-				<State {...heard} />
+				{replay.picture ? <span class="pill warn">replay</span> : <State {...heard} />}
 				{node && (
 					<p class="soft">
 						{node.spec}
@@ -112,7 +113,8 @@ function Page() {
 				<Bell picture={picture} />
 			</header>
 			<Views view={view} />
-			<Banner {...heard} />
+			{replay.bar}
+			{replay.picture ? null : <Banner {...heard} />}
 			<View view={view} node={node} history={history} />
 		</main>
 	);

@@ -1,5 +1,8 @@
 // A table of anything: a row for each, whose first cell names it. On a narrow screen it scrolls by itself.
 import type { ComponentChildren } from "preact";
+import { useState } from "preact/hooks";
+
+const MOST = 100; // rows, unless all are asked for
 
 export interface Column<T> {
 	head: string;
@@ -19,6 +22,8 @@ interface Props<T> {
 
 export function Table<T>({ id, title, rows, columns, keyOf, empty, children }: Props<T>) {
 	const [first, ...others] = columns;
+	const [all, setAll] = useState(false);
+	const shown = all ? rows : rows.slice(0, MOST);
 	return (
 		<section class="card" aria-labelledby={id}>
 			<h2 id={id}>{title}</h2>
@@ -38,7 +43,7 @@ export function Table<T>({ id, title, rows, columns, keyOf, empty, children }: P
 							</tr>
 						</thead>
 						<tbody>
-							{rows.map((row) => (
+							{shown.map((row) => (
 								<tr key={keyOf(row)}>
 									<th scope="row">{first!.cell(row)}</th>
 									{others.map(({ head, cell, state }) => (
@@ -51,6 +56,11 @@ export function Table<T>({ id, title, rows, columns, keyOf, empty, children }: P
 						</tbody>
 					</table>
 				</div>
+			)}
+			{shown.length < rows.length && (
+				<button type="button" onClick={() => setAll(true)}>
+					{rows.length - shown.length} more
+				</button>
 			)}
 		</section>
 	);
