@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import sys
 from dataclasses import dataclass
+from getpass import getpass
 from ipaddress import ip_address
 from pathlib import Path
 
@@ -14,6 +15,7 @@ from tailrace.cli.output import note, print_line
 from tailrace.dashboard.access import token_of
 from tailrace.dashboard.api import Places
 from tailrace.dashboard.events import Events
+from tailrace.dashboard.passwords import Passwords, set_password
 from tailrace.dashboard.record import Record, Recorder
 from tailrace.dashboard.rules import EVERYTHING, read_rules
 from tailrace.dashboard.server import Certificate, Shown, listen_on, server
@@ -37,10 +39,15 @@ class DashboardOptions:
     record: Path | None = None
     record_size: str = "64MiB"
     replay: Path | None = None
+    password_file: Path | None = None
+    set_password: str | None = None
 
 
 def dashboard(options: DashboardOptions) -> int:
+    if options.set_password is not None:
+        return _set_password(options.password_file, options.set_password)
     host, port = parse_listen(options.listen)
+    passwords = Passwords(options.password_file) if options.password_file else None
     certificate = _certificate(options)
     sampler = sampler_in_use(facts_every=0.5)
     rules = read_rules(options.alarms) if options.alarms else EVERYTHING
@@ -56,7 +63,7 @@ def dashboard(options: DashboardOptions) -> int:
         places = Places(folder, options.runs, record)
         # Pictures have no cycles. To look for some among a thousand chains costs more than to make a picture of them.
         gc.set_threshold(100_000)
-        shown = Shown(sampler, Events(folder), places, rules, options.control, recorder)
+        shown = Shown(sampler, Events(folder), places, rules, options.control, recorder, passwords)
         server(shown, token, host, certificate).run(sockets=[listening])
     return 0
 
@@ -86,3 +93,13 @@ def _record(options: DashboardOptions) -> tuple[Recorder | None, Record | None]:
         record.document()
         return None, record
     return None, None
+
+
+def _set_password(file: Path | None, name: str) -> int:
+    if file is None:
+        raise Mistake("--set-password needs --password-file")
+    set_password(
+        file, name, getpass(f"Password of {name}: ") if sys.stdin.isatty() else sys.stdin.readline().rstrip("\n")
+    )
+    print_line(f"{name} may look by that password, once `tailrace dashboard` is started with {file}.")
+    return 0

@@ -339,6 +339,12 @@ def dashboard(
         str, typer.Option(metavar="SIZE", help="The record and the one before it, FILE.1, together.")
     ] = "64MiB",
     replay: Annotated[Path | None, typer.Option(metavar="FILE", help="Replay a record in the page.")] = None,
+    password_file: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Who may look by a name and a password, without the link.")
+    ] = None,
+    set_password: Annotated[
+        str | None, typer.Option(metavar="NAME", help="Write a password into that file, and end. It asks for it.")
+    ] = None,
 ) -> None:
     """Show chains, ports and workers live in a browser: rates of every hop, drops by reason, ten times a second.
 
@@ -351,7 +357,18 @@ def dashboard(
     Ctrl-C.
     """
     options = the_dashboard.DashboardOptions(
-        listen, token_file, certificate, key, runs, control, alarms, record, record_size, replay
+        listen,
+        token_file,
+        certificate,
+        key,
+        runs,
+        control,
+        alarms,
+        record,
+        record_size,
+        replay,
+        password_file,
+        set_password,
     )
     raise typer.Exit(run_command(lambda: the_dashboard.dashboard(options)))
 

@@ -19,6 +19,7 @@ from starlette.requests import Request
 from starlette.responses import PlainTextResponse
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from tailrace.dashboard.passwords import Passwords
 from tailrace.errors import Mistake
 
 _HEADERS = {
@@ -56,8 +57,9 @@ def token_of(file: Path | None) -> str:
 class Guard:
     """Lets requests pass to the application, or answers them itself."""
 
-    def __init__(self, app: ASGIApp, token: str, listen: str, control: bool) -> None:
+    def __init__(self, app: ASGIApp, token: str, listen: str, control: bool, passwords: Passwords | None) -> None:
         self._app = app
+        self._passwords = passwords
         self._methods = ("GET", "POST") if control else ("GET",)
         self._token = token.encode()
         self._names = {"localhost", socket.gethostname().lower(), listen.lower()}
@@ -69,7 +71,7 @@ class Guard:
             await self._app(scope, receive, send)
             return
         request = Request(scope)
-        refused = self._refuse(request)
+        refused = await self._refuse(request)
 
         async def with_headers(message: Message) -> None:
             if message["type"] == "http.response.start":
@@ -82,25 +84,31 @@ class Guard:
 
         await (refused or self._app)(scope, receive, with_headers)
 
-    def _refuse(self, request: Request) -> PlainTextResponse | None:
+    async def _refuse(self, request: Request) -> PlainTextResponse | None:
         if request.method not in self._methods:
             return PlainTextResponse("This only shows.\n", 405)
         host = request.headers.get("host", "")
         if not self._is_ours(host):
             return PlainTextResponse("Not a name of this server; use its address, or localhost.\n", 421)
         origin = request.headers.get("origin")
-        # A browser says whose page it is wherever something is to be changed; programs have no cookie.
-        silent = origin is None and request.method == "POST" and "authorization" not in request.headers
+        authorization = request.headers.get("authorization", "")
+        # A browser says whose page it is wherever something is to be changed; programs have the token, and no cookie.
+        silent = origin is None and request.method == "POST" and not authorization.startswith("Bearer ")
         if silent or (origin is not None and origin != f"{request.url.scheme}://{host}"):
             return PlainTextResponse("Not for other pages.\n", 403)
         given = (
             request.query_params.get("token"),
             request.cookies.get(self._cookie),
-            request.headers.get("authorization", "").removeprefix("Bearer "),
+            authorization.removeprefix("Bearer "),
         )
-        if not any(secrets.compare_digest(each.encode(), self._token) for each in given if each):
-            return PlainTextResponse("Open the link that `tailrace dashboard` has printed.\n", 401)
-        return None
+        if any(secrets.compare_digest(each.encode(), self._token) for each in given if each):
+            return None
+        text = "Open the link that `tailrace dashboard` has printed.\n"
+        if self._passwords is None:
+            return PlainTextResponse(text, 401)
+        if await self._passwords.fits(authorization):
+            return None
+        return PlainTextResponse(text, 401, {"WWW-Authenticate": 'Basic realm="Tailrace", charset="UTF-8"'})
 
     def _is_ours(self, host: str) -> bool:
         """An address, or a name of this machine, with any port: it may be forwarded, as by `ssh -L`."""

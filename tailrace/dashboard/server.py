@@ -25,6 +25,7 @@ from tailrace.dashboard.events import Events
 from tailrace.dashboard.feed import Feed
 from tailrace.dashboard.host import Host
 from tailrace.dashboard.measurement import Measurement
+from tailrace.dashboard.passwords import Passwords
 from tailrace.dashboard.record import Recorder
 from tailrace.dashboard.rules import EVERYTHING, Rules
 from tailrace.errors import Mistake
@@ -49,6 +50,8 @@ class Shown:
     control: bool = False
     """It may be changed too."""
     recorder: Recorder | None = None
+    passwords: Passwords | None = None
+    """Of who may look without the token."""
 
 
 def application(shown: Shown, token: str, listen: str) -> Starlette:
@@ -87,7 +90,7 @@ def application(shown: Shown, token: str, listen: str) -> Starlette:
             *routes(shown.places, host, measurement, control=shown.control),
             Route("/{name}", page),
         ],
-        middleware=[Middleware(Guard, token=token, listen=listen, control=shown.control)],
+        middleware=[Middleware(Guard, token=token, listen=listen, control=shown.control, passwords=shown.passwords)],
         lifespan=running,
     )
 
