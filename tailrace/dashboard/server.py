@@ -17,6 +17,7 @@ from starlette.middleware import Middleware
 from starlette.requests import Request
 from starlette.responses import PlainTextResponse, Response, StreamingResponse
 from starlette.routing import Route
+from starlette.types import Receive, Scope, Send
 
 from tailrace.dashboard.access import Guard
 from tailrace.dashboard.alarms import Alarms
@@ -61,6 +62,8 @@ def application(shown: Shown, token: str, listen: str) -> Starlette:
     # Read once: what a request names is looked up here, and never becomes a path.
     files = {path.name: (path.read_bytes(), _TYPES[path.suffix]) for path in _STATIC.iterdir()}
 
+    admitted: set[_Stream] = set()
+
     async def page(request: Request) -> Response:
         name = request.path_params.get("name", "index.html")
         if name not in files:
@@ -69,9 +72,9 @@ def application(shown: Shown, token: str, listen: str) -> Starlette:
         return Response(content, media_type=kind)
 
     async def stream(_: Request) -> Response:
-        if feed.followers >= MOST_FOLLOWERS:
+        if len(admitted) >= MOST_FOLLOWERS:
             return PlainTextResponse("Too many look on.\n", 503, {"Retry-After": "5"})
-        return StreamingResponse(feed.follow(), media_type="text/event-stream")
+        return _Stream(feed, admitted)
 
     @asynccontextmanager
     async def running(_: Starlette) -> AsyncIterator[None]:
@@ -93,6 +96,21 @@ def application(shown: Shown, token: str, listen: str) -> Starlette:
         middleware=[Middleware(Guard, token=token, listen=listen, control=shown.control, passwords=shown.passwords)],
         lifespan=running,
     )
+
+
+class _Stream(StreamingResponse):
+    """One who looks on, counted from when it is let in: a thousand may come before the first is served."""
+
+    def __init__(self, feed: Feed, admitted: set[_Stream]) -> None:
+        super().__init__(feed.follow(), media_type="text/event-stream")
+        self._admitted = admitted
+        admitted.add(self)
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        try:
+            await super().__call__(scope, receive, send)
+        finally:
+            self._admitted.discard(self)
 
 
 def listen_on(host: str, port: int) -> socket.socket:

@@ -425,3 +425,21 @@ def test_facts_that_are_not_known(sampler: MadeUp, port: int) -> None:
         _, document = next(stream)
     assert document["chains"]["voice"]["places"] == []
     assert "version" not in document
+
+
+def test_a_thousand_clients(port: int, sampler: MadeUp) -> None:
+    """As many as may look on do, all others are told to come back; nobody is kept waiting, and pictures go on."""
+    request = f"GET /stream HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer {TOKEN}\r\n\r\n".encode()
+    with ExitStack() as stack:
+        clients = []
+        for _ in range(1000):
+            client = stack.enter_context(socket.create_connection(("127.0.0.1", port), timeout=20))
+            client.sendall(request)
+            clients.append(client)
+        answers = [client.recv(12).split()[1] for client in clients]
+        assert answers.count(b"200") == MOST_FOLLOWERS
+        assert answers.count(b"503") == 1000 - MOST_FOLLOWERS
+        taken = sampler.taken
+        time.sleep(2)
+        assert sampler.taken > taken
+        assert ask(port, "/", BEARER).status == 200
