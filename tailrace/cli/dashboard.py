@@ -15,6 +15,7 @@ from tailrace.cli.output import note, print_line
 from tailrace.dashboard.access import token_of
 from tailrace.dashboard.api import Places
 from tailrace.dashboard.events import Events
+from tailrace.dashboard.nodes import read_nodes
 from tailrace.dashboard.passwords import Passwords, set_password
 from tailrace.dashboard.record import Record, Recorder
 from tailrace.dashboard.rules import EVERYTHING, read_rules
@@ -41,6 +42,7 @@ class DashboardOptions:
     replay: Path | None = None
     password_file: Path | None = None
     set_password: str | None = None
+    nodes: Path | None = None
 
 
 def dashboard(options: DashboardOptions) -> int:
@@ -50,6 +52,7 @@ def dashboard(options: DashboardOptions) -> int:
     passwords = Passwords(options.password_file) if options.password_file else None
     certificate = _certificate(options)
     sampler = sampler_in_use(facts_every=0.5)
+    remotes = read_nodes(options.nodes) if options.nodes else ()
     rules = read_rules(options.alarms) if options.alarms else EVERYTHING
     token = token_of(options.token_file)
     with listen_on(host, port) as listening:
@@ -63,7 +66,7 @@ def dashboard(options: DashboardOptions) -> int:
         places = Places(folder, options.runs, record)
         # Pictures have no cycles. To look for some among a thousand chains costs more than to make a picture of them.
         gc.set_threshold(100_000)
-        shown = Shown(sampler, Events(folder), places, rules, options.control, recorder, passwords)
+        shown = Shown(sampler, Events(folder), places, rules, options.control, recorder, passwords, remotes)
         server(shown, token, host, certificate).run(sockets=[listening])
     return 0
 

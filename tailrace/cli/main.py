@@ -345,6 +345,9 @@ def dashboard(
     set_password: Annotated[
         str | None, typer.Option(metavar="NAME", help="Write a password into that file, and end. It asks for it.")
     ] = None,
+    nodes: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Other nodes in the same page: addresses and tokens (YAML).")
+    ] = None,
 ) -> None:
     """Show chains, ports and workers live in a browser: rates of every hop, drops by reason, ten times a second.
 
@@ -369,6 +372,7 @@ def dashboard(
         replay,
         password_file,
         set_password,
+        nodes,
     )
     raise typer.Exit(run_command(lambda: the_dashboard.dashboard(options)))
 

@@ -24,7 +24,7 @@ from tailrace.errors import Mistake, TailraceError
 
 _THREADS = 4
 """For all that is asked for here: pictures have threads of their own, and never wait for a report."""
-_REPORT_POLICY = (
+REPORT_POLICY = (
     "sandbox allow-scripts; default-src 'none'; script-src 'unsafe-inline'; style-src 'unsafe-inline'; "
     "img-src data:; frame-ancestors 'self'"
 )
@@ -77,7 +77,7 @@ def routes(places: Places, host: Host, measurement: Measurement, *, control: boo
 
 def _report(folder: Path, request: Request) -> Response:
     text = runs.report(folder, request.path_params["name"])
-    return HTMLResponse(text, headers={"Content-Security-Policy": _REPORT_POLICY})
+    return HTMLResponse(text, headers={"Content-Security-Policy": REPORT_POLICY})
 
 
 def _part(record: Record | None, at: float) -> Response:

@@ -19,6 +19,7 @@ from starlette.responses import PlainTextResponse, Response, StreamingResponse
 from starlette.routing import Route
 from starlette.types import Receive, Scope, Send
 
+from tailrace.dashboard import nodes
 from tailrace.dashboard.access import Guard
 from tailrace.dashboard.alarms import Alarms
 from tailrace.dashboard.api import Places, routes
@@ -26,6 +27,7 @@ from tailrace.dashboard.events import Events
 from tailrace.dashboard.feed import Feed
 from tailrace.dashboard.host import Host
 from tailrace.dashboard.measurement import Measurement
+from tailrace.dashboard.nodes import Remote
 from tailrace.dashboard.passwords import Passwords
 from tailrace.dashboard.record import Recorder
 from tailrace.dashboard.rules import EVERYTHING, Rules
@@ -53,6 +55,8 @@ class Shown:
     recorder: Recorder | None = None
     passwords: Passwords | None = None
     """Of who may look without the token."""
+    remotes: tuple[Remote, ...] = ()
+    """Other nodes, which the page shows too."""
 
 
 def application(shown: Shown, token: str, listen: str) -> Starlette:
@@ -91,6 +95,7 @@ def application(shown: Shown, token: str, listen: str) -> Starlette:
             Route("/", page),
             Route("/stream", stream),
             *routes(shown.places, host, measurement, control=shown.control),
+            *nodes.routes(shown.remotes),
             Route("/{name}", page),
         ],
         middleware=[Middleware(Guard, token=token, listen=listen, control=shown.control, passwords=shown.passwords)],

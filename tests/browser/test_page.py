@@ -15,6 +15,7 @@ from served_dashboard import RATES, TOKEN, Heard, MadeUp, served, status_with_fu
 from tester_results import both_ways
 
 from tailrace.dashboard import functions
+from tailrace.dashboard.nodes import Remote
 from tailrace.dashboard.record import Recorder
 from tailrace.results import RunFolder
 
@@ -186,6 +187,29 @@ def test_a_record_is_replayed(tab: Browser, tmp_path: Path) -> None:
         wait_until(lambda: tab.evaluate("document.querySelector('.pill').textContent") == "live")
         assert tab.complaints == []
         tab.open("about:blank", 1440)
+
+
+def test_another_node_in_the_same_page(tab: Browser) -> None:
+    other = MadeUp(rates={("hop", "far/0", 1): RATES["hop", "web/0", 1]})
+    chains = "[...document.querySelectorAll('.chain h2')].map(e => e.textContent).join()"
+    choose = "document.querySelector('[aria-label=node]')"
+    with served(other) as far:
+        remotes = tuple(
+            Remote(name=name, url=f"http://127.0.0.1:{port}", token=TOKEN)
+            for name, port in (("lab-2", far), ("off", 1))
+        )
+        with served(MadeUp(), remotes=remotes) as port:
+            tab.open(f"http://127.0.0.1:{port}/?token={TOKEN}", 1440)
+            wait_until(lambda: tab.evaluate(chains) == "voice,web")
+            for name, shown in (("lab-2", "far"), ("off", ""), ("", "voice,web")):
+                wait_until(lambda: tab.evaluate(f"{choose} !== null"))
+                tab.evaluate(
+                    f"{choose}.value = '{name}', {choose}.dispatchEvent(new Event('change', {{bubbles: true}}))"
+                )
+                wait_until(lambda shown=shown: tab.evaluate(chains) == shown)  # type: ignore[misc]
+                if name == "off":
+                    wait_until(lambda: "run there?" in tab.evaluate("document.querySelector('.banner').textContent"))
+            tab.open("about:blank", 1440)
 
 
 def test_of_many_chains_some_are_shown(page: Browser, sampler: MadeUp) -> None:

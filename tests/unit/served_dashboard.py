@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from tailrace.dashboard.api import Places
+from tailrace.dashboard.nodes import Remote
 from tailrace.dashboard.passwords import Passwords
 from tailrace.dashboard.record import Record, Recorder
 from tailrace.dashboard.rules import EVERYTHING, Rules
@@ -116,12 +117,13 @@ def served(
     recorder: Recorder | None = None,
     replayed: Path | None = None,
     passwords: Passwords | None = None,
+    remotes: tuple[Remote, ...] = (),
 ) -> Iterator[int]:
     """The port of a server on 127.0.0.1, ended with the block. In `folder` are the state and the runs that it shows."""
     file = recorder.path if recorder else replayed
     record = Record(file, recording=recorder is not None) if file else None
     places = Places(folder / "state", folder / "runs", record)
-    shown = Shown(sampler, heard or Heard(), places, rules, control, recorder, passwords)  # type: ignore[arg-type]
+    shown = Shown(sampler, heard or Heard(), places, rules, control, recorder, passwords, remotes)  # type: ignore[arg-type]
     with listen_on("127.0.0.1", 0) as listening:
         answering = server(shown, TOKEN, "127.0.0.1", certificate)
         thread = threading.Thread(target=answering.run, kwargs={"sockets": [listening]})

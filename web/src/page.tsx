@@ -1,6 +1,7 @@
 // The page: what the node does now, or why that is not known.
 import { render } from "preact";
 import { useEffect, useState } from "preact/hooks";
+import { askOf } from "./ask";
 import { Bell } from "./bell";
 import { Chains } from "./chains";
 import { Functions } from "./functions";
@@ -14,16 +15,18 @@ import { Runs } from "./runs";
 import { useStream, type Heard } from "./stream";
 import { Ports, Workers } from "./tables";
 
-function State({ picture, stale, refused }: Heard) {
+function State({ picture, stale, refused, unreachable }: Heard) {
+	if (unreachable) return <span class="pill bad">unreachable</span>;
 	if (refused) return <span class="pill bad">another token</span>;
 	if (stale !== null) return <span class="pill bad">stale</span>;
 	if (!picture) return <span class="pill">connecting</span>;
 	return picture.up ? <span class="pill good">live</span> : <span class="pill warn">no switch</span>;
 }
 
-function Banner({ picture, stale, refused }: Heard) {
+function Banner({ picture, stale, refused, unreachable }: Heard) {
 	let text = "";
-	if (refused) text = "The server was started anew and has another token. Open the link that it has printed.";
+	if (unreachable) text = unreachable;
+	else if (refused) text = "The server was started anew and has another token. Open the link that it has printed.";
 	else if (stale !== null)
 		text = `The server has not answered since ${stale}. What is shown is old. It is asked again and again; is \`tailrace dashboard\` still running?`;
 	else if (picture?.record) text = picture.record;
@@ -46,27 +49,52 @@ const VIEWS = {
 
 type Name = keyof typeof VIEWS;
 
-/** The view that the address names. */
-function useView(): Name {
-	const named = () => (location.hash.slice(1) in VIEWS ? (location.hash.slice(1) as Name) : "chains");
-	const [view, setView] = useState<Name>(named);
+/** The view and the node that the address names: #rates, #rates@lab-2. */
+function useAddress(): { view: Name; node: string } {
+	const named = () => {
+		const [view = "", node = ""] = decodeURIComponent(location.hash.slice(1)).split("@");
+		return { view: view in VIEWS ? (view as Name) : ("chains" as Name), node };
+	};
+	const [address, setAddress] = useState(named);
 	useEffect(() => {
-		const look = () => setView(named());
+		const look = () => setAddress(named());
 		addEventListener("hashchange", look);
 		return () => removeEventListener("hashchange", look);
 	}, []);
-	return view;
+	return address;
 }
 
-function Views({ view }: { view: Name }) {
+function Views({ view, node }: { view: Name; node: string }) {
 	return (
 		<nav aria-label="views">
 			{Object.entries(VIEWS).map(([name, title]) => (
-				<a key={name} href={`#${name}`} aria-current={name === view ? "page" : undefined}>
+				<a key={name} href={`#${name}${node && `@${node}`}`} aria-current={name === view ? "page" : undefined}>
 					{title}
 				</a>
 			))}
 		</nav>
+	);
+}
+
+/** Which node is shown, where there are several. */
+function Nodes({ view, node }: { view: Name; node: string }) {
+	const [names, setNames] = useState<string[]>([]);
+	useEffect(() => {
+		fetch("nodes")
+			.then((answer) => answer.json())
+			.then(({ nodes }) => setNames(nodes))
+			.catch(() => {}); // the stream says why the server does not answer
+	}, []);
+	if (!names.length) return null;
+	return (
+		<select aria-label="node" value={node} onChange={(event) => (location.hash = `${view}${event.currentTarget.value && `@${event.currentTarget.value}`}`)}>
+			<option value="">this node</option>
+			{names.map((name) => (
+				<option key={name} value={name}>
+					{name}
+				</option>
+			))}
+		</select>
 	);
 }
 
@@ -89,13 +117,13 @@ function View({ view, node, history }: { view: Name; node: Node | null; history:
 	);
 }
 
-function Page() {
+function Page({ address }: { address: { view: Name; node: string } }) {
+	const { view } = address;
 	const heard = useStream();
 	const replay = useReplay();
 	const picture = replay.picture ?? heard.picture;
 	const old = !replay.picture && (heard.stale !== null || heard.refused);
 	const node = picture?.up ? picture : null;
-	const view = useView();
 	const history = useHistory(node);
 	return (
 		<main class={old ? "old" : ""} data-time={node?.time} data-seconds={node?.seconds}>
@@ -103,6 +131,7 @@ function Page() {
 				<h1>
 					<img src="icon.svg" alt="" width="28" height="28" /> Tailrace
 				</h1>
+				<Nodes {...address} />
 				{replay.picture ? <span class="pill warn">replay</span> : <State {...heard} />}
 				{node && (
 					<p class="soft">
@@ -112,7 +141,7 @@ function Page() {
 				)}
 				<Bell picture={picture} />
 			</header>
-			<Views view={view} />
+			<Views {...address} />
 			{replay.bar}
 			{replay.picture ? null : <Banner {...heard} />}
 			<View view={view} node={node} history={history} />
@@ -120,6 +149,13 @@ function Page() {
 	);
 }
 
+/** A page for each node: nothing of one is taken for another's. */
+function Pages() {
+	const address = useAddress();
+	askOf(address.node);
+	return <Page key={address.node} address={address} />;
+}
+
 // The token has become a cookie; it need not stand where others may read it.
 history.replaceState(null, "", location.pathname + location.hash);
-render(<Page />, document.body);
+render(<Pages />, document.body);

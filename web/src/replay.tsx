@@ -1,6 +1,6 @@
 // A record of the stream (tailrace/dashboard/record.py), shown instead of what is now: at a moment, or as it went on.
 import { useEffect, useRef, useState } from "preact/hooks";
-import { ask } from "./ask";
+import { ask, at } from "./ask";
 import { merge, type Picture } from "./picture";
 
 const STEP = 0.1; // seconds between two pictures
@@ -36,16 +36,16 @@ function useIndex(): [Index | null, string] {
 	return [index, problem];
 }
 
-async function load(at: number): Promise<Part> {
-	const answer = await fetch(`api/record/${at}`);
+async function load(begin: number): Promise<Part> {
+	const answer = await fetch(at(`api/record/${begin}`));
 	if (!answer.ok) throw new Error("This part of the record is not there any more.");
 	const part: Part = [];
 	let now: unknown = null;
 	for (const line of (await answer.text()).split("\n")) {
 		if (!line.startsWith('{"at"')) continue;
-		const { at, whole, change } = JSON.parse(line);
+		const { at: when, whole, change } = JSON.parse(line);
 		now = whole ?? merge(now, change);
-		part.push([at, now as Picture]);
+		part.push([when, now as Picture]);
 	}
 	return part;
 }
@@ -53,15 +53,15 @@ async function load(at: number): Promise<Part> {
 /** The replayed picture, or null while what is now is shown; and what it is steered by. */
 export function useReplay(): { picture: Picture | null; bar: preact.JSX.Element | null } {
 	const [index, problem] = useIndex();
-	const [at, setAt] = useState<number | null>(null);
+	const [moment, setMoment] = useState<number | null>(null);
 	const [playing, setPlaying] = useState(false);
 	const [picture, setPicture] = useState<Picture | null>(null);
 	const [fault, setFault] = useState("");
 	const loaded = useRef<{ at: number; part: Promise<Part> } | null>(null);
 
 	useEffect(() => {
-		if (at === null || !index) return setPicture(null);
-		const begin = index.parts.filter((each) => each <= at).pop();
+		if (moment === null || !index) return setPicture(null);
+		const begin = index.parts.filter((each) => each <= moment).pop();
 		if (begin === undefined) return;
 		// The last part of one that still grows is asked for again.
 		if (loaded.current?.at !== begin || begin === index.parts[index.parts.length - 1]) loaded.current = { at: begin, part: load(begin) };
@@ -70,18 +70,18 @@ export function useReplay(): { picture: Picture | null; bar: preact.JSX.Element 
 			(part) => {
 				if (!wanted) return;
 				setFault("");
-				setPicture((part.filter(([when]) => when <= at).pop() ?? part[0])?.[1] ?? null);
+				setPicture((part.filter(([when]) => when <= moment).pop() ?? part[0])?.[1] ?? null);
 			},
 			(error) => setFault(error.message),
 		);
 		return () => {
 			wanted = false;
 		};
-	}, [at, index]);
+	}, [moment, index]);
 
 	useEffect(() => {
 		if (!playing) return;
-		const timer = setInterval(() => setAt((old) => Math.min((old ?? 0) + STEP, index?.last ?? 0)), STEP * 1000);
+		const timer = setInterval(() => setMoment((old) => Math.min((old ?? 0) + STEP, index?.last ?? 0)), STEP * 1000);
 		return () => clearInterval(timer);
 	}, [playing, index]);
 
@@ -90,15 +90,15 @@ export function useReplay(): { picture: Picture | null; bar: preact.JSX.Element 
 	if (!index || first === undefined) return { picture: null, bar: null };
 	const live = () => {
 		setPlaying(false);
-		setAt(null);
+		setMoment(null);
 	};
-	const shown = at ?? index.last;
+	const shown = moment ?? index.last;
 	const bar = (
 		<div class="replay" role="group" aria-label="replay">
-			<button type="button" aria-pressed={at === null} onClick={live}>
+			<button type="button" aria-pressed={moment === null} onClick={live}>
 				live
 			</button>
-			<button type="button" aria-pressed={playing} onClick={() => (setAt(shown >= index.last ? first : shown), setPlaying(!playing))}>
+			<button type="button" aria-pressed={playing} onClick={() => (setMoment(shown >= index.last ? first : shown), setPlaying(!playing))}>
 				{playing ? "pause" : "play"}
 			</button>
 			<input
@@ -109,12 +109,12 @@ export function useReplay(): { picture: Picture | null; bar: preact.JSX.Element 
 				value={shown}
 				aria-label="moment"
 				aria-valuetext={new Date(shown * 1000).toLocaleTimeString("en-GB")}
-				onInput={(event) => setAt(Number(event.currentTarget.value))}
+				onInput={(event) => setMoment(Number(event.currentTarget.value))}
 			/>
 			<time>{new Date(shown * 1000).toLocaleString("sv")}</time>
 			{index.cut && <span class="pill warn">The record was cut short: what it has is shown.</span>}
 			{fault && <span class="bad">{fault}</span>}
 		</div>
 	);
-	return { picture: at === null ? null : picture, bar };
+	return { picture: moment === null ? null : picture, bar };
 }

@@ -1,6 +1,6 @@
 // Runs: the list, one as its report, and what changed between two.
 import { useState } from "preact/hooks";
-import { useAsked } from "./ask";
+import { at, useAsked } from "./ask";
 import { Card, Problem } from "./card";
 import { Table, type Column } from "./table";
 
@@ -111,7 +111,7 @@ export function Runs() {
 							close
 						</button>
 					</p>
-					<iframe class="report" title={`report of ${report}`} sandbox="allow-scripts" src={`api/runs/${encodeURIComponent(report)}/report`} />
+					<iframe class="report" title={`report of ${report}`} sandbox="allow-scripts" src={at(`api/runs/${encodeURIComponent(report)}/report`)} />
 				</Card>
 			)}
 		</>
