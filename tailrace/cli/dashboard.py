@@ -2,19 +2,28 @@
 
 from __future__ import annotations
 
+import gc
 import sys
 from dataclasses import dataclass
+from getpass import getpass
 from ipaddress import ip_address
 from pathlib import Path
 
 from tailrace.cli.counters import parse_listen, sampler_in_use
+from tailrace.cli.options import DEFAULT_RUNS
 from tailrace.cli.output import note, print_line
 from tailrace.dashboard.access import token_of
+from tailrace.dashboard.api import Places
 from tailrace.dashboard.events import Events
-from tailrace.dashboard.server import Certificate, listen_on, server
+from tailrace.dashboard.nodes import read_nodes
+from tailrace.dashboard.passwords import Passwords, set_password
+from tailrace.dashboard.record import Record, Recorder
+from tailrace.dashboard.rules import EVERYTHING, read_rules
+from tailrace.dashboard.server import Certificate, Shown, listen_on, server
 from tailrace.errors import Mistake
 from tailrace.node.folder import default_folder
 from tailrace.observe.metrics import authority
+from tailrace.spec.units import parse_size
 
 
 @dataclass(frozen=True)
@@ -25,12 +34,26 @@ class DashboardOptions:
     token_file: Path | None
     certificate: Path | None = None
     key: Path | None = None
+    runs: Path = DEFAULT_RUNS
+    control: bool = False
+    alarms: Path | None = None
+    record: Path | None = None
+    record_size: str = "64MiB"
+    replay: Path | None = None
+    password_file: Path | None = None
+    set_password: str | None = None
+    nodes: Path | None = None
 
 
 def dashboard(options: DashboardOptions) -> int:
+    if options.set_password is not None:
+        return _set_password(options.password_file, options.set_password)
     host, port = parse_listen(options.listen)
+    passwords = Passwords(options.password_file) if options.password_file else None
     certificate = _certificate(options)
     sampler = sampler_in_use(facts_every=0.5)
+    remotes = read_nodes(options.nodes) if options.nodes else ()
+    rules = read_rules(options.alarms) if options.alarms else EVERYTHING
     token = token_of(options.token_file)
     with listen_on(host, port) as listening:
         address, port = listening.getsockname()[:2]
@@ -38,7 +61,13 @@ def dashboard(options: DashboardOptions) -> int:
             note("the link and all that is shown cross the network unencrypted; use --certificate, or `ssh -L`")
         print_line(f"Dashboard at {'https' if certificate else 'http'}://{authority(host, port)}/?token={token}")
         sys.stdout.flush()
-        server(sampler, Events(default_folder()), token, host, certificate).run(sockets=[listening])
+        folder = default_folder()
+        recorder, record = _record(options)
+        places = Places(folder, options.runs, record)
+        # Pictures have no cycles. To look for some among a thousand chains costs more than to make a picture of them.
+        gc.set_threshold(100_000)
+        shown = Shown(sampler, Events(folder), places, rules, options.control, recorder, passwords, remotes)
+        server(shown, token, host, certificate).run(sockets=[listening])
     return 0
 
 
@@ -50,3 +79,30 @@ def _certificate(options: DashboardOptions) -> Certificate | None:
     found = Certificate(options.certificate, options.key)
     found.check()
     return found
+
+
+def _record(options: DashboardOptions) -> tuple[Recorder | None, Record | None]:
+    """What is written, and what can be replayed. Raises Mistake, Failure."""
+    if options.record and options.replay:
+        raise Mistake("--record and --replay are of two files, and the page replays one; expected one of them")
+    if options.record:
+        try:
+            limit = parse_size(options.record_size)
+        except ValueError as error:
+            raise Mistake(f"--record-size: {error}") from None
+        return Recorder(options.record, limit), Record(options.record, recording=True)
+    if options.replay:
+        record = Record(options.replay, recording=False)
+        record.document()
+        return None, record
+    return None, None
+
+
+def _set_password(file: Path | None, name: str) -> int:
+    if file is None:
+        raise Mistake("--set-password needs --password-file")
+    set_password(
+        file, name, getpass(f"Password of {name}: ") if sys.stdin.isatty() else sys.stdin.readline().rstrip("\n")
+    )
+    print_line(f"{name} may look by that password, once `tailrace dashboard` is started with {file}.")
+    return 0

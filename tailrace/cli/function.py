@@ -18,7 +18,7 @@ from tailrace.cli.output import plain_table, print_json, print_line, run_command
 from tailrace.errors import Mistake
 from tailrace.node.folder import default_folder
 from tailrace.node.record import Process, State, peek
-from tailrace.switch.config import function_name
+from tailrace.observe.function_log import last_lines, log_of, process_of
 
 app = typer.Typer(help="Look at one function of what is up.", no_args_is_help=True, rich_markup_mode=None)
 
@@ -253,13 +253,7 @@ def verify(name: NameArgument, as_json: JsonOption = False) -> None:
 
 def _process(name: str) -> Process:
     """The process of a function that is up. Raises Mistake."""
-    folder = default_folder()
-    found = [each for each in peek(folder).things if isinstance(each, Process) and each.runtime]
-    process = next((each for each in reversed(found) if function_name(each.name) == name), None)
-    if process is None:
-        names = ", ".join(dict.fromkeys(function_name(each.name) for each in found)) or "none"
-        raise Mistake(f"no function {name!r} is up; there are: {names}")
-    return process
+    return process_of(default_folder(), name)
 
 
 def _machine(name: str) -> Process:
@@ -270,19 +264,18 @@ def _machine(name: str) -> Process:
 
 
 def _log(name: str, lines: int, *, follow: bool, as_json: bool) -> int:
-    path = default_folder() / "logs" / f"{_process(name).name}.log"
+    path = log_of(default_folder(), name)
     try:
-        with path.open(errors="replace") as file:
-            found = file.read().splitlines()[-lines:]
+        with path.open("rb") as file:
+            found = last_lines(file, lines)
             if as_json:
                 print_json({"log": str(path), "lines": found})
                 return 0
             for line in found:
                 print_line(line)
             while follow:
-                line = file.readline()
-                if line:
-                    print_line(line.rstrip("\n"))
+                if added := file.readline():
+                    print_line(added.decode(errors="replace").rstrip("\n"))
                 else:
                     time.sleep(0.1)
     except OSError as error:

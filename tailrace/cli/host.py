@@ -16,6 +16,7 @@ from tailrace.cli import complete
 from tailrace.cli.output import ask, can_ask, print_json, print_line, run_command, wide_console
 from tailrace.errors import ExitCode, Failure, Mistake
 from tailrace.host import show, tuner
+from tailrace.host.applied import LATENCY, check, machine_of
 from tailrace.host.capabilities import find_capabilities
 from tailrace.host.copy import copy_machine
 from tailrace.host.journal import hold_journal, read_journal, state_folder
@@ -25,7 +26,7 @@ from tailrace.host.picture import write_picture
 from tailrace.host.profile import load_profile
 from tailrace.host.tuning import TuningPlan, make_tuning_plan
 from tailrace.host.watching import changes
-from tailrace.host.writers import Writers, read_writers
+from tailrace.host.writers import Writers
 from tailrace.resources.boot import boot_id
 from tailrace.resources.tree import Tree
 from tailrace.spec.units import parse_duration
@@ -55,7 +56,6 @@ RootOption = Annotated[
 JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 YesOption = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")]
 HERE = Path("/")
-LATENCY = "latency"
 MODES = ("latency", "throughput")
 
 
@@ -80,7 +80,7 @@ def inspect(
     """
 
     def work() -> int:
-        machine = _machine(root)
+        machine = machine_of(Tree(root))
         found = find_capabilities(machine)
         if copy is not None:
             print(f"{copy_machine(copy, Tree(root))} files copied to {copy}", file=sys.stderr)
@@ -203,7 +203,7 @@ def switch_mode(
         if mode not in MODES:
             raise Mistake(f"{mode}: no such mode; expected {' or '.join(MODES)}")
         with hold_journal(state_folder(Tree(root))) as journal:
-            applied, machine = journal.applied, _machine(root)
+            applied, machine = journal.applied, machine_of(Tree(root))
             keeps = load_profile(applied.roles or applied.profile) if applied else None
             made = make_tuning_plan(machine, load_profile(mode), roles_of=keeps, kept=applied)
             outcome = tuner.apply(made, machine, journal, boot=False)
@@ -327,15 +327,8 @@ def _check_root(root: Path, what: str) -> None:
         raise Mistake(f"{what} changes the machine, which needs root; start it with sudo")
 
 
-def _machine(root: Path) -> Machine:
-    machine = read_machine(Tree(root))
-    if not machine.cpus:
-        raise Mistake(f"{root}: no CPU in sys/devices/system/cpu; expected the files of a machine")
-    return machine
-
-
 def _plan(root: Path, profile: str, nic: str | None) -> tuple[Machine, TuningPlan]:
-    machine = _machine(root)
+    machine = machine_of(Tree(root))
     applied = None
     if root == HERE:
         with suppress(Failure):  # only root may read it; a plan changes nothing
@@ -344,16 +337,7 @@ def _plan(root: Path, profile: str, nic: str | None) -> tuple[Machine, TuningPla
 
 
 def _check(root: Path, profile: str | None, nic: str | None) -> list[tuner.Checked]:
-    folder = state_folder(Tree(root))
-    journal = read_journal(folder)
-    if profile is None and journal.applied is None:
-        raise Mistake("no profile is applied; apply one, or name it with --profile")
-    applied = journal.applied
-    keeps = load_profile(applied.roles) if applied and applied.roles else None
-    name = profile or (applied.profile if applied else LATENCY)
-    machine = _machine(root)
-    made = make_tuning_plan(machine, load_profile(name), nic, roles_of=keeps, kept=applied)
-    return tuner.verify(made, machine, journal, read_writers(folder, boot_id(machine.tree)))
+    return check(Tree(root), profile, nic)[1]
 
 
 def _print_outcome(made: TuningPlan, outcome: tuner.Outcome, *, as_json: bool) -> None:

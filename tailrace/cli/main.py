@@ -324,6 +324,30 @@ def dashboard(
         Path | None, typer.Option(metavar="FILE", help="Answer by HTTPS with this certificate (PEM); needs --key.")
     ] = None,
     key: Annotated[Path | None, typer.Option(metavar="FILE", help="The certificate's private key (PEM).")] = None,
+    runs: RunsOption = DEFAULT_RUNS,
+    control: Annotated[
+        bool, typer.Option("--control", help="Who has the link may also replace functions (`function restart`).")
+    ] = False,
+    alarms: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="What is an alarm, and who is told (YAML, docs/dashboard.md). Default: all."),
+    ] = None,
+    record: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Record what the page shows, to be replayed there.")
+    ] = None,
+    record_size: Annotated[
+        str, typer.Option(metavar="SIZE", help="The record and the one before it, FILE.1, together.")
+    ] = "64MiB",
+    replay: Annotated[Path | None, typer.Option(metavar="FILE", help="Replay a record in the page.")] = None,
+    password_file: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Who may look by a name and a password, without the link.")
+    ] = None,
+    set_password: Annotated[
+        str | None, typer.Option(metavar="NAME", help="Write a password into that file, and end. It asks for it.")
+    ] = None,
+    nodes: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Other nodes in the same page: addresses and tokens (YAML).")
+    ] = None,
 ) -> None:
     """Show chains, ports and workers live in a browser: rates of every hop, drops by reason, ten times a second.
 
@@ -331,10 +355,25 @@ def dashboard(
     sudo tailrace dashboard
     ssh -L 9753:127.0.0.1:9753 HOST          # from another machine; then open the link that it printed
 
-    Only who has the printed link can look, and nobody can change anything there. It reads the switch's page of
-    counters, which costs the switch nothing, and continues after a restart of the switch. It ends with Ctrl-C.
+    Only who has the printed link can look, and without --control nobody can change anything there. It reads the
+    switch's page of counters, which costs the switch nothing, and continues after a restart of the switch. It ends with
+    Ctrl-C.
     """
-    options = the_dashboard.DashboardOptions(listen, token_file, certificate, key)
+    options = the_dashboard.DashboardOptions(
+        listen,
+        token_file,
+        certificate,
+        key,
+        runs,
+        control,
+        alarms,
+        record,
+        record_size,
+        replay,
+        password_file,
+        set_password,
+        nodes,
+    )
     raise typer.Exit(run_command(lambda: the_dashboard.dashboard(options)))
 
 

@@ -19,11 +19,12 @@ from starlette.requests import Request
 from starlette.responses import PlainTextResponse
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from tailrace.dashboard.passwords import Passwords
 from tailrace.errors import Mistake
 
 _HEADERS = {
     "Content-Security-Policy": "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; "
-    "connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'",
+    "connect-src 'self'; frame-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'",
     "Cache-Control": "no-store",
     "Cross-Origin-Opener-Policy": "same-origin",
     "Cross-Origin-Resource-Policy": "same-origin",
@@ -56,8 +57,10 @@ def token_of(file: Path | None) -> str:
 class Guard:
     """Lets requests pass to the application, or answers them itself."""
 
-    def __init__(self, app: ASGIApp, token: str, listen: str) -> None:
+    def __init__(self, app: ASGIApp, token: str, listen: str, control: bool, passwords: Passwords | None) -> None:
         self._app = app
+        self._passwords = passwords
+        self._methods = ("GET", "POST") if control else ("GET",)
         self._token = token.encode()
         self._names = {"localhost", socket.gethostname().lower(), listen.lower()}
         # Cookies do not know ports: each server has a name of its own.
@@ -68,35 +71,44 @@ class Guard:
             await self._app(scope, receive, send)
             return
         request = Request(scope)
-        refused = self._refuse(request)
+        refused = await self._refuse(request)
 
         async def with_headers(message: Message) -> None:
             if message["type"] == "http.response.start":
                 headers = MutableHeaders(scope=message)
-                headers.update(_HEADERS)
+                for name, value in _HEADERS.items():
+                    headers.setdefault(name, value)
                 if refused is None and "token" in request.query_params:
                     headers.append("Set-Cookie", self._set_cookie(request))
             await send(message)
 
         await (refused or self._app)(scope, receive, with_headers)
 
-    def _refuse(self, request: Request) -> PlainTextResponse | None:
-        if request.method != "GET":
+    async def _refuse(self, request: Request) -> PlainTextResponse | None:
+        if request.method not in self._methods:
             return PlainTextResponse("This only shows.\n", 405)
         host = request.headers.get("host", "")
         if not self._is_ours(host):
             return PlainTextResponse("Not a name of this server; use its address, or localhost.\n", 421)
         origin = request.headers.get("origin")
-        if origin is not None and origin != f"{request.url.scheme}://{host}":
+        authorization = request.headers.get("authorization", "")
+        # A browser says whose page it is wherever something is to be changed; programs have the token, and no cookie.
+        silent = origin is None and request.method == "POST" and not authorization.startswith("Bearer ")
+        if silent or (origin is not None and origin != f"{request.url.scheme}://{host}"):
             return PlainTextResponse("Not for other pages.\n", 403)
         given = (
             request.query_params.get("token"),
             request.cookies.get(self._cookie),
-            request.headers.get("authorization", "").removeprefix("Bearer "),
+            authorization.removeprefix("Bearer "),
         )
-        if not any(secrets.compare_digest(each.encode(), self._token) for each in given if each):
-            return PlainTextResponse("Open the link that `tailrace dashboard` has printed.\n", 401)
-        return None
+        if any(secrets.compare_digest(each.encode(), self._token) for each in given if each):
+            return None
+        text = "Open the link that `tailrace dashboard` has printed.\n"
+        if self._passwords is None:
+            return PlainTextResponse(text, 401)
+        if await self._passwords.fits(authorization):
+            return None
+        return PlainTextResponse(text, 401, {"WWW-Authenticate": 'Basic realm="Tailrace", charset="UTF-8"'})
 
     def _is_ours(self, host: str) -> bool:
         """An address, or a name of this machine, with any port: it may be forwarded, as by `ssh -L`."""

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import Any
 
-from tailrace.observe.snapshot import Snapshot, rates
+from tailrace.observe.snapshot import Facts, Snapshot, rates
 from tailrace.observe.top import rows
 from tailrace.switch.config import planned_port
 
@@ -23,30 +23,29 @@ def nothing(why: str) -> Document:
     return {"up": False, "why": why}
 
 
-def picture(before: Snapshot, now: Snapshot) -> Document:
-    """What ports, hops and workers did from one snapshot to the other, each second, bytes as bits."""
-    hops: dict[str, Document] = {}
+def chains(before: Snapshot, now: Snapshot) -> Document:
+    """What the hops did from one snapshot to the other, each second, bytes as bits; by chain."""
+    found: Document = {}
+    for key, rate in rates(_of("hop", before), _of("hop", now)).items():
+        name, _, number = key[1].rpartition("/")
+        chain = found.setdefault(name, {"places": now.facts.chains.get(name, []), "hops": {}})
+        chain["hops"][number] = {way: _way(now.slots[key], rate, f"{way}_") for way in ("forward", "back")}
+    return found
+
+
+def picture(before: Snapshot, now: Snapshot, hops: Document | None = None) -> Document:
+    """The same of ports and workers, with `hops`, the chains, unless they are of these snapshots too."""
     ports: dict[str, list[tuple[dict[str, int], dict[str, float]]]] = {}
-    for key, rate in rates(before, now).items():
-        kind, name, _ = key
-        owner, _, number = name.rpartition("/")
-        if kind == "hop":
-            hops.setdefault(owner, {})[number] = {
-                way: _way(now.slots[key], rate, f"{way}_") for way in ("forward", "back")
-            }
-        elif kind == "queue":
-            ports.setdefault(owner, []).append((now.slots[key], rate))
+    for key, rate in rates(_of("queue", before), _of("queue", now)).items():
+        ports.setdefault(key[1].rpartition("/")[0], []).append((now.slots[key], rate))
     facts = now.facts
     document: Document = {
         "up": True,
         "spec": facts.spec,
         "time": round(now.time, 4),
         "seconds": round(now.time - before.time, 4),
-        "chains": {name: {"places": facts.chains.get(name, []), "hops": each} for name, each in hops.items()},
-        "functions": {
-            name: {"what": each.what, "ports": [port for port in ports if planned_port(port) in each.ports]}
-            for name, each in facts.functions.items()
-        },
+        "chains": chains(before, now) if hops is None else hops,
+        "functions": _functions(facts, ports),
         "ports": {name: _port(queues, facts.ports.get(name, "")) for name, queues in ports.items()},
         "workers": {
             row.name: {
@@ -54,7 +53,7 @@ def picture(before: Snapshot, now: Snapshot) -> Document:
                 for name in ("core", "idle", "busy", "asleep", "packets", "cycles_a_packet", "burst")
                 if (value := getattr(row, name)) is not None
             }
-            for row in rows(_workers(before), _workers(now)).workers
+            for row in rows(_of("worker", before), _of("worker", now)).workers
         },
     }
     if facts.version is not None:
@@ -62,9 +61,20 @@ def picture(before: Snapshot, now: Snapshot) -> Document:
     return document
 
 
-def _workers(snapshot: Snapshot) -> Snapshot:
-    """Without what may be a thousand chains."""
-    return replace(snapshot, slots={key: each for key, each in snapshot.slots.items() if key[0] == "worker"})
+def _of(kind: str, snapshot: Snapshot) -> Snapshot:
+    """The slots of one kind alone."""
+    return replace(snapshot, slots={key: each for key, each in snapshot.slots.items() if key[0] == kind})
+
+
+def _functions(facts: Facts, ports: Iterable[str]) -> Document:
+    """Each function with its ports, of whatever instance they are."""
+    own: dict[str, list[str]] = {}
+    for port in ports:
+        own.setdefault(planned_port(port), []).append(port)
+    return {
+        name: {"what": each.what, "ports": [port for planned in each.ports for port in own.get(planned, ())]}
+        for name, each in facts.functions.items()
+    }
 
 
 def _figures(value: float) -> float:
@@ -109,9 +119,11 @@ def _drops(counted: Iterable[tuple[Mapping[str, int], Mapping[str, float]]], pre
 
 def patch(old: Mapping[str, Any], new: Mapping[str, Any]) -> Document:
     """What makes `new` of `old`: a JSON merge patch (RFC 7386)."""
-    found: Document = {name: None for name in old if name not in new}
+    found: Document = {} if old.keys() <= new.keys() else {name: None for name in old if name not in new}
     for name, value in new.items():
         was = old.get(name)
+        if value is was:
+            continue
         if isinstance(value, dict) and isinstance(was, dict):
             if deeper := patch(was, value):
                 found[name] = deeper

@@ -1,4 +1,4 @@
-"""The dashboard's server: the page, and the stream of what changes. It only shows; nothing here changes the node."""
+"""The dashboard's server: the page, the stream of what changes, and what its views ask for (api.py)."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import socket
 import ssl
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
+from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
 
@@ -16,10 +17,20 @@ from starlette.middleware import Middleware
 from starlette.requests import Request
 from starlette.responses import PlainTextResponse, Response, StreamingResponse
 from starlette.routing import Route
+from starlette.types import Receive, Scope, Send
 
+from tailrace.dashboard import nodes
 from tailrace.dashboard.access import Guard
+from tailrace.dashboard.alarms import Alarms
+from tailrace.dashboard.api import Places, routes
 from tailrace.dashboard.events import Events
 from tailrace.dashboard.feed import Feed
+from tailrace.dashboard.host import Host
+from tailrace.dashboard.measurement import Measurement
+from tailrace.dashboard.nodes import Remote
+from tailrace.dashboard.passwords import Passwords
+from tailrace.dashboard.record import Recorder
+from tailrace.dashboard.rules import EVERYTHING, Rules
 from tailrace.errors import Mistake
 from tailrace.observe.metrics import authority
 from tailrace.observe.snapshot import Sampler
@@ -31,10 +42,31 @@ _STATIC = Path(__file__).parent / "static"
 _TYPES = {".html": "text/html", ".js": "text/javascript", ".css": "text/css", ".svg": "image/svg+xml"}
 
 
-def application(feed: Feed, token: str, listen: str) -> Starlette:
+@dataclass(frozen=True)
+class Shown:
+    """What is shown, and by which rules somebody is told."""
+
+    sampler: Sampler
+    events: Events
+    places: Places
+    rules: Rules = EVERYTHING
+    control: bool = False
+    """It may be changed too."""
+    recorder: Recorder | None = None
+    passwords: Passwords | None = None
+    """Of who may look without the token."""
+    remotes: tuple[Remote, ...] = ()
+    """Other nodes, which the page shows too."""
+
+
+def application(shown: Shown, token: str, listen: str) -> Starlette:
     """Answers for the address or name that it listens on."""
+    host, measurement = Host(), Measurement(shown.places.runs)
+    feed = Feed(shown.sampler, shown.events, Alarms(shown.rules, host, measurement), shown.recorder)
     # Read once: what a request names is looked up here, and never becomes a path.
     files = {path.name: (path.read_bytes(), _TYPES[path.suffix]) for path in _STATIC.iterdir()}
+
+    admitted: set[_Stream] = set()
 
     async def page(request: Request) -> Response:
         name = request.path_params.get("name", "index.html")
@@ -44,9 +76,9 @@ def application(feed: Feed, token: str, listen: str) -> Starlette:
         return Response(content, media_type=kind)
 
     async def stream(_: Request) -> Response:
-        if feed.followers >= MOST_FOLLOWERS:
+        if len(admitted) >= MOST_FOLLOWERS:
             return PlainTextResponse("Too many look on.\n", 503, {"Retry-After": "5"})
-        return StreamingResponse(feed.follow(), media_type="text/event-stream")
+        return _Stream(feed, admitted)
 
     @asynccontextmanager
     async def running(_: Starlette) -> AsyncIterator[None]:
@@ -55,12 +87,35 @@ def application(feed: Feed, token: str, listen: str) -> Starlette:
         taking.cancel()
         with suppress(asyncio.CancelledError):
             await taking
+        if shown.recorder:
+            shown.recorder.close()
 
     return Starlette(
-        routes=[Route("/", page), Route("/stream", stream), Route("/{name}", page)],
-        middleware=[Middleware(Guard, token=token, listen=listen)],
+        routes=[
+            Route("/", page),
+            Route("/stream", stream),
+            *routes(shown.places, host, measurement, control=shown.control),
+            *nodes.routes(shown.remotes),
+            Route("/{name}", page),
+        ],
+        middleware=[Middleware(Guard, token=token, listen=listen, control=shown.control, passwords=shown.passwords)],
         lifespan=running,
     )
+
+
+class _Stream(StreamingResponse):
+    """One who looks on, counted from when it is let in: a thousand may come before the first is served."""
+
+    def __init__(self, feed: Feed, admitted: set[_Stream]) -> None:
+        super().__init__(feed.follow(), media_type="text/event-stream")
+        self._admitted = admitted
+        admitted.add(self)
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        try:
+            await super().__call__(scope, receive, send)
+        finally:
+            self._admitted.discard(self)
 
 
 def listen_on(host: str, port: int) -> socket.socket:
@@ -91,12 +146,10 @@ class Certificate(NamedTuple):
             raise Mistake(f"{self.chain}, {self.key}: {error.strerror}") from None
 
 
-def server(
-    sampler: Sampler, events: Events, token: str, listen: str, certificate: Certificate | None = None
-) -> uvicorn.Server:
+def server(shown: Shown, token: str, listen: str, certificate: Certificate | None = None) -> uvicorn.Server:
     """What answers: `run(sockets=[listening])` returns after a signal, or once `should_exit` is true."""
     config = uvicorn.Config(
-        application(Feed(sampler, events), token, listen), http="h11", ws="none", loop="asyncio", log_config=None,
+        application(shown, token, listen), http="h11", ws="none", loop="asyncio", log_config=None,
         log_level="critical", access_log=False, server_header=False, proxy_headers=False, timeout_graceful_shutdown=0,
         ssl_certfile=certificate and certificate.chain, ssl_keyfile=certificate and certificate.key,
     )  # fmt: skip

@@ -21,7 +21,7 @@ from tailrace.observe.snapshot import Sampler, Snapshot
 
 #: How often a worker found a burst of so many packets or more, below the next size.
 BURST = re.compile(r"^burst_([0-9]+)$")
-_LEVELS = frozenset({"waiting_packets"})
+_LEVELS = frozenset({"waiting_packets", "port_up"})
 """Fields that say how much there is, and not how often something came."""
 _HELP = {
     "received_packets": "Frames taken from the port",
@@ -32,6 +32,8 @@ _HELP = {
     "packets": "Frames",
     "bytes": "Bytes of these frames, without the FCS",
     "crowded_flows": "Times that a new flow found no slot among the flows known of the function, or took another's",
+    "port_up": "Whether the port's guest or device is there",
+    "restarts": "Times that the function had ended by itself and was started again",
     "busy_cycles": "TSC cycles of rounds that moved frames",
     "idle_cycles": "TSC cycles of rounds that found none",
 }
@@ -72,6 +74,10 @@ def metrics(snapshot: Snapshot) -> Iterator[Metric]:
     _chains(families, snapshot)
     for function, count in (snapshot.facts.crowded or {}).items():
         families.add("tailrace_function_crowded_flows", "crowded_flows", {"function": function}, count)
+    for port, state in snapshot.facts.ports.items():
+        families.add("tailrace_port_up", "port_up", {"port": port}, float(state == "up"))
+    for function, count in snapshot.facts.restarts.items():
+        families.add("tailrace_function_restarts", "restarts", {"function": function}, count)
     if snapshot.facts.version is not None:
         yield GaugeMetricFamily(
             "tailrace_configuration_version", "Version of the configuration", value=float(snapshot.facts.version)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import mmap
 import struct
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -43,26 +44,39 @@ class Page:
         schema = json.loads(self._map[_SCHEMA_OFFSET : _SCHEMA_OFFSET + length])
         self._kinds: dict[int, str] = {number: kind for kind, number in schema["kinds"].items()}
         self._fields: dict[str, list[str | None]] = {kind: list(schema[kind]) for kind in schema["kinds"]}
+        self._values = {kind: struct.Struct(f"<{len(fields)}Q") for kind, fields in self._fields.items()}
+        self._heads: dict[int, tuple[bytes, str | None, str, int]] = {}
+        """What each slot's head was read as: few change from one read to the next."""
 
-    def slots(self) -> list[Slot]:
-        """All slots in use."""
+    def slots(
+        self, wanted: Callable[[str, str], bool] = lambda _kind, _name: True, *, sparse: bool = False
+    ) -> list[Slot]:
+        """The slots in use whose kind and name are wanted; `sparse`: without the counters that are 0."""
         found = []
         used = min(_HEADER.unpack_from(self._map)[-1], self._slots)
         for index in range(used):
             offset = self._offset + index * self._size
             for _ in range(3):  # a slot that is taken anew while it is read is read again
-                number, generation, name = _SLOT.unpack_from(self._map, offset)
-                kind = self._kinds.get(number)
-                if kind is None:
+                head, kind, name, generation = self._head(index, offset)
+                if kind is None or not wanted(kind, name):
                     break
-                fields = self._fields[kind]
-                values = struct.unpack_from(f"<{len(fields)}Q", self._map, offset + _SLOT.size)
-                if _SLOT.unpack_from(self._map, offset) == (number, generation, name):
-                    text = name.split(b"\0", 1)[0].decode(errors="replace")
-                    counters = {field: value for field, value in zip(fields, values, strict=True) if field}
-                    found.append(Slot(kind, text, generation, counters))
+                values = self._values[kind].unpack_from(self._map, offset + _SLOT.size)
+                if self._map[offset : offset + _SLOT.size] == head:
+                    named = zip(self._fields[kind], values, strict=True)
+                    counters = {field: value for field, value in named if field and (value or not sparse)}
+                    found.append(Slot(kind, name, generation, counters))
                     break
         return found
+
+    def _head(self, index: int, offset: int) -> tuple[bytes, str | None, str, int]:
+        """A slot's head as it is now, its kind (None: it is free), name and generation."""
+        head = self._map[offset : offset + _SLOT.size]
+        known = self._heads.get(index)
+        if known is None or known[0] != head:
+            number, generation, name = _SLOT.unpack(head)
+            text = name.split(b"\0", 1)[0].decode(errors="replace")
+            known = self._heads[index] = head, self._kinds.get(number), text, generation
+        return known
 
     def ports(self) -> dict[str, dict[str, int]]:
         """The counters of each port: the sums over its queues."""

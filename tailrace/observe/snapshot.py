@@ -7,6 +7,7 @@ anew from one that went on. `Sampler` follows the switch of one state folder thr
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -54,6 +55,8 @@ class Facts:
     be asked."""
     functions: dict[str, Planned] = field(default_factory=dict)
     """Each function of the plan."""
+    restarts: dict[str, int] = field(default_factory=dict)
+    """How often a function, or a replica, that had ended by itself was started again."""
 
 
 @dataclass(frozen=True)
@@ -91,8 +94,11 @@ class Sampler:
     def folder(self) -> Path:
         return folder_in_use(self._folder)
 
-    def snapshot(self) -> Snapshot | None:
-        """The counters now; None while no switch is up. Raises Mistake if the one that is up is another user's."""
+    def snapshot(
+        self, wanted: Callable[[str, str], bool] = lambda _kind, _name: True, *, sparse: bool = False
+    ) -> Snapshot | None:
+        """The counters now, of slots whose kind and name are wanted; `sparse`: without those that are 0. None while no
+        switch is up. Raises Mistake if the one that is up is another user's."""
         if self._process is None or not self._process.alive():
             self.close()
             if not self._open():
@@ -103,7 +109,7 @@ class Sampler:
         page = self._page
         if page is None:
             return None
-        slots = page.slots()
+        slots = page.slots(wanted, sparse=sparse)
         return Snapshot(time.monotonic(), {_key(slot): slot.counters for slot in slots}, self._facts)
 
     def close(self) -> None:
@@ -160,7 +166,9 @@ class Sampler:
                 control.close()
         except (Failure, KeyError):
             pass
-        return Facts(chains, ports, workers, version, record.spec, crowded, _planned(record.plan))
+        return Facts(
+            chains, ports, workers, version, record.spec, crowded, _planned(record.plan), dict(record.restarts)
+        )
 
 
 def _planned(plan: dict[str, Any]) -> dict[str, Planned]:

@@ -52,9 +52,10 @@ class View:
     looked: float = 0.0
 
     @classmethod
-    def open(cls, folder: Path) -> View:
-        """The soak in a run folder. Raises ResultError if there is none."""
-        reader = LogReader(find_log(folder))
+    def open(cls, folder: Path, *, histograms: bool = False) -> View:
+        """The soak in a run folder; with the distribution of each interval if it is wanted. Raises ResultError if there
+        is none."""
+        reader = LogReader(find_log(folder), histograms=histograms)
         return cls(folder, reader, Totals(reader.header))
 
     def look(self) -> View:
@@ -150,15 +151,20 @@ def watched(folder: Path) -> Watched:
     return View.open(folder)
 
 
-def newest(runs: Path) -> Path:
-    """The run folder of the soak, of traffic or the host, that was written to last. Raises ResultError if none is."""
+def by_time(runs: Path) -> list[Path]:
+    """The run folders in a folder, of any method; the one that was written to last is the first."""
     written: dict[Path, float] = {}
     for pattern, depth in ((f"*/{RESULTS}", 0), (f"*/histograms/*{SUFFIX}", 1)):
         for path in runs.glob(pattern):
             folder = path.parents[depth]
             with suppress(FileNotFoundError):
                 written[folder] = max(written.get(folder, 0.0), path.stat().st_mtime)
-    for folder in sorted(written, key=written.__getitem__, reverse=True):
+    return sorted(written, key=written.__getitem__, reverse=True)
+
+
+def newest(runs: Path) -> Path:
+    """The run folder of the soak, of traffic or the host, that was written to last. Raises ResultError if none is."""
+    for folder in by_time(runs):
         with suppress(ResultError):
             watched(folder)
             return folder

@@ -5,11 +5,19 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from browser import Browser, browser
+from run_folders import add, joined, run_folder
 from running_node import wait_until
-from served_dashboard import RATES, TOKEN, Heard, MadeUp, served
+from served_dashboard import RATES, TOKEN, Heard, MadeUp, served, status_with_functions
+from tester_results import both_ways
+
+from tailrace.dashboard import functions
+from tailrace.dashboard.nodes import Remote
+from tailrace.dashboard.record import Recorder
+from tailrace.results import RunFolder
 
 pytestmark = [pytest.mark.requires_program("chromium"), pytest.mark.unsanitized]
 
@@ -28,9 +36,20 @@ def sampler() -> MadeUp:
     return MadeUp()
 
 
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """With a run, whose hops were traced."""
+    folder = tmp_path_factory.mktemp("shown")
+    run_folder(folder / "runs", profiles=("64",), chains=2)
+    with RunFolder.create(folder / "runs", "later", spec="", host={}, command=[], versions={}) as later:
+        add(later, both_ways(1000) | {"hops": {"a-to-b": joined()}}, functions=2)
+    return folder
+
+
 @pytest.fixture
-def page(tab: Browser, sampler: MadeUp) -> Iterator[Browser]:
-    with served(sampler, Heard(EVENTS)) as port:
+def page(tab: Browser, sampler: MadeUp, folder: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Browser]:
+    monkeypatch.setattr(functions, "status", status_with_functions)
+    with served(sampler, Heard(EVENTS), folder=folder, control=True) as port:
         tab.complaints.clear()
         tab.open(f"http://127.0.0.1:{port}/?token={TOKEN}", 1440)
         wait_until(lambda: tab.evaluate("document.querySelectorAll('.place').length") == 6)
@@ -66,11 +85,141 @@ def test_everybody_can_read_it(page: Browser, width: int, dark: bool) -> None:
     page.view(width, dark=dark)
     page.evaluate("document.querySelector('.bell button').click()")
     page.evaluate(AXE.read_text())
-    found = page.evaluate(
-        """axe.run({runOnly: ["wcag2a", "wcag2aa", "wcag21a", "wcag21aa"]}).then(
+    assert found_by_axe(page) == []
+
+
+def found_by_axe(page: Browser) -> Any:
+    return page.evaluate(
+        """axe.run({runOnly: ["wcag2a", "wcag2aa", "wcag21a", "wcag21aa"], iframes: false}).then(
           ({violations}) => violations.map(({id, nodes}) => [id, nodes.map(({html}) => html)]))"""
     )
-    assert found == []
+
+
+#: Each view, with what it has to have before it is looked at.
+VIEWS = {
+    "rates": "#by-function ~ .plot canvas",
+    "functions": "#functions ~ .wide td",
+    "host": "#cpus ~ .wide td",
+    "measurement": "#slowest ~ .wide td",
+    "runs": "#runs ~ .wide td",
+}
+
+
+@pytest.mark.skipif(not AXE.exists(), reason="needs axe-core: `scripts/setup web`, which needs npm")
+@pytest.mark.parametrize("view", VIEWS)
+def test_each_view_fits_and_can_be_read(page: Browser, view: str, tmp_path: Path) -> None:
+    page.evaluate(AXE.read_text())
+    page.evaluate(f"location.hash = '{view}'")
+    wait_until(lambda: page.evaluate(f"document.querySelector('{VIEWS[view]}') !== null"))
+    for width, dark in ((390, True), (1440, False)):
+        page.view(width, dark=dark)
+        wait_until(lambda width=width: page.evaluate("innerWidth") == width)  # type: ignore[misc]
+        page.picture(tmp_path / f"{view}-{width}.png")
+        assert page.evaluate("document.documentElement.scrollWidth") <= width
+        assert found_by_axe(page) == []
+    page.evaluate("location.hash = ''")
+
+
+def test_a_function_is_replaced_after_a_second_click(page: Browser, monkeypatch: pytest.MonkeyPatch) -> None:
+    restarted: list[str] = []
+    monkeypatch.setattr(functions, "restart", lambda _, name: restarted.append(name) or {"version": 8})
+    page.evaluate("location.hash = 'functions'")
+    button = "document.querySelector('[aria-label^=\"restart nat\"]')"
+    wait_until(lambda: page.evaluate(f"{button} !== null"))
+    page.evaluate(f"{button}.click()")
+    wait_until(lambda: page.evaluate(f"{button}.textContent") == "sure?")
+    assert restarted == []
+    page.evaluate(f"{button}.click()")
+    wait_until(lambda: restarted == ["nat"])
+    page.evaluate("location.hash = ''")
+
+
+def test_a_report_and_what_changed_between_two(page: Browser) -> None:
+    page.evaluate("location.hash = 'runs'")
+    wait_until(lambda: page.evaluate("document.querySelectorAll('#runs ~ .wide tbody tr').length") == 2)
+    for box in range(2):
+        page.evaluate(f"document.querySelectorAll('#runs ~ .wide input')[{box}].click()")
+    wait_until(lambda: page.evaluate("document.querySelector('#changed') !== null"))
+    page.evaluate("document.querySelector('[aria-label^=\"open report\"]').click()")
+    wait_until(lambda: page.evaluate("document.querySelector('iframe.report') !== null"))
+    page.evaluate("location.hash = ''")
+
+
+def test_charts_are_saved(page: Browser) -> None:
+    page.evaluate(
+        """(() => {
+          window.saved = [];
+          HTMLAnchorElement.prototype.click = function () { window.saved.push(this.download); };
+          const made = URL.createObjectURL;
+          URL.createObjectURL = blob => { blob.text().then(text => window.text = text); return made(blob); };
+        })()"""
+    )
+    for kind in ("CSV", "SVG", "PNG"):
+        page.evaluate(f"[...document.querySelectorAll('.export button')].find(e => e.textContent == '{kind}').click()")
+        wait_until(lambda kind=kind: f"delivered.{kind.lower()}" in page.evaluate("window.saved"))  # type: ignore[misc]
+        if kind != "PNG":
+            expected = "seconds,voice → packets/s," if kind == "CSV" else "<polyline"
+            wait_until(lambda expected=expected: expected in (page.evaluate("window.text") or ""))  # type: ignore[misc]
+
+
+def test_a_record_is_replayed(tab: Browser, tmp_path: Path) -> None:
+    sampler = MadeUp()
+    with served(sampler, recorder=Recorder(tmp_path / "record", 1 << 20)):
+        time.sleep(2.0)
+        sampler.rates["hop", "late/0", 1] = RATES["hop", "web/0", 1]
+        time.sleep(2.0)
+    file = tmp_path / "record"
+    file.write_bytes(file.read_bytes()[:-20])
+    moment = "document.querySelector('.replay input')"
+    with served(MadeUp(), replayed=file) as port:
+        tab.complaints.clear()
+        tab.open(f"http://127.0.0.1:{port}/?token={TOKEN}", 1440)
+        wait_until(lambda: tab.evaluate(f"{moment} !== null"))
+        assert "was cut short" in tab.evaluate("document.querySelector('.replay').textContent")
+        names = "[...document.querySelectorAll('h2')].map(e => e.textContent)"
+        for place, late in (("max", True), ("min", False)):
+            tab.evaluate(
+                f"{moment}.value = {moment}.{place}, {moment}.dispatchEvent(new Event('input', {{bubbles: true}}))"
+            )
+            wait_until(lambda: tab.evaluate("document.querySelector('.pill').textContent") == "replay")
+            wait_until(lambda late=late: ("late" in tab.evaluate(names)) == late)  # type: ignore[misc]
+        tab.evaluate("document.querySelectorAll('.replay button')[0].click()")
+        wait_until(lambda: tab.evaluate("document.querySelector('.pill').textContent") == "live")
+        assert tab.complaints == []
+        tab.open("about:blank", 1440)
+
+
+def test_another_node_in_the_same_page(tab: Browser) -> None:
+    other = MadeUp(rates={("hop", "far/0", 1): RATES["hop", "web/0", 1]})
+    chains = "[...document.querySelectorAll('.chain h2')].map(e => e.textContent).join()"
+    choose = "document.querySelector('[aria-label=node]')"
+    with served(other) as far:
+        remotes = tuple(
+            Remote(name=name, url=f"http://127.0.0.1:{port}", token=TOKEN)
+            for name, port in (("lab-2", far), ("off", 1))
+        )
+        with served(MadeUp(), remotes=remotes) as port:
+            tab.open(f"http://127.0.0.1:{port}/?token={TOKEN}", 1440)
+            wait_until(lambda: tab.evaluate(chains) == "voice,web")
+            for name, shown in (("lab-2", "far"), ("off", ""), ("", "voice,web")):
+                wait_until(lambda: tab.evaluate(f"{choose} !== null"))
+                tab.evaluate(
+                    f"{choose}.value = '{name}', {choose}.dispatchEvent(new Event('change', {{bubbles: true}}))"
+                )
+                wait_until(lambda shown=shown: tab.evaluate(chains) == shown)  # type: ignore[misc]
+                if name == "off":
+                    wait_until(lambda: "run there?" in tab.evaluate("document.querySelector('.banner').textContent"))
+            tab.open("about:blank", 1440)
+
+
+def test_of_many_chains_some_are_shown(page: Browser, sampler: MadeUp) -> None:
+    sampler.rates.update({("hop", f"chain-{n}/0", 1): RATES["hop", "web/0", 1] for n in range(1000)})
+    search = "document.querySelector('[aria-label=\"filter chains\"]')"
+    wait_until(lambda: page.evaluate(f"{search} !== null"))
+    assert page.evaluate("document.querySelectorAll('.chain').length") == 12
+    assert page.evaluate("document.querySelector('.chain h2').textContent") == "voice", "it drops"
+    page.evaluate(f"{search}.value = 'chain-777', {search}.dispatchEvent(new Event('input', {{bubbles: true}}))")
+    wait_until(lambda: page.evaluate("document.querySelector('.chain h2')?.textContent") == "chain-777")
 
 
 def test_names_are_text(page: Browser, sampler: MadeUp) -> None:

@@ -2,16 +2,26 @@
 
 from __future__ import annotations
 
+import http.client
+import os
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
 
-from tailrace.dashboard.server import Certificate, listen_on, server
+from tailrace.dashboard.api import Places
+from tailrace.dashboard.nodes import Remote
+from tailrace.dashboard.passwords import Passwords
+from tailrace.dashboard.record import Record, Recorder
+from tailrace.dashboard.rules import EVERYTHING, Rules
+from tailrace.dashboard.server import Certificate, Shown, listen_on, server
 from tailrace.observe.snapshot import Facts, Key, Planned, Snapshot
 
 TOKEN = "a-token-that-only-tests-know"
+BEARER = {"Authorization": f"Bearer {TOKEN}"}
 FACTS = Facts(
     chains={"voice": ["tester.a", "firewall", "nat", "tester.b"], "web": ["tester.a", "wan"]},
     ports={"tester.a": "up", "tester.b": "up", "firewall.0": "up", "firewall.1": "up", "nat.0": "up", "nat.1": "up",
@@ -71,12 +81,16 @@ class MadeUp:
     look: Callable[[], None] = lambda: None
     """Called with each snapshot."""
 
-    def snapshot(self) -> Snapshot:
+    def snapshot(
+        self, wanted: Callable[[str, str], bool] = lambda _kind, _name: True, *, sparse: bool = False
+    ) -> Snapshot:
         self.taken += 1
         self.look()
         now = time.monotonic()
         slots = {
-            key: {name: int(rate * now) for name, rate in counters.items()} for key, counters in self.rates.items()
+            key: {name: int(rate * now) for name, rate in counters.items() if rate or not sparse}
+            for key, counters in self.rates.items()
+            if wanted(key[0], key[1])
         }
         return Snapshot(now, slots, self.facts)
 
@@ -92,10 +106,26 @@ class Heard:
 
 
 @contextmanager
-def served(sampler: MadeUp, heard: Heard | None = None, certificate: Certificate | None = None) -> Iterator[int]:
-    """The port of a server on 127.0.0.1, ended with the block."""
+def served(
+    sampler: MadeUp,
+    heard: Heard | None = None,
+    certificate: Certificate | None = None,
+    *,
+    folder: Path = Path("/nonexistent"),
+    control: bool = False,
+    rules: Rules = EVERYTHING,
+    recorder: Recorder | None = None,
+    replayed: Path | None = None,
+    passwords: Passwords | None = None,
+    remotes: tuple[Remote, ...] = (),
+) -> Iterator[int]:
+    """The port of a server on 127.0.0.1, ended with the block. In `folder` are the state and the runs that it shows."""
+    file = recorder.path if recorder else replayed
+    record = Record(file, recording=recorder is not None) if file else None
+    places = Places(folder / "state", folder / "runs", record)
+    shown = Shown(sampler, heard or Heard(), places, rules, control, recorder, passwords, remotes)  # type: ignore[arg-type]
     with listen_on("127.0.0.1", 0) as listening:
-        answering = server(sampler, heard or Heard(), TOKEN, "127.0.0.1", certificate)  # type: ignore[arg-type]
+        answering = server(shown, TOKEN, "127.0.0.1", certificate)
         thread = threading.Thread(target=answering.run, kwargs={"sockets": [listening]})
         thread.start()
         try:
@@ -104,3 +134,19 @@ def served(sampler: MadeUp, heard: Heard | None = None, certificate: Certificate
             answering.should_exit = True
             thread.join(10)
             assert not thread.is_alive()
+
+
+def ask(port: int, path: str = "/", headers: dict[str, str] | None = None, method: str = "GET") -> Any:
+    """The answer, read."""
+    with closing(http.client.HTTPConnection("127.0.0.1", port, timeout=10)) as connection:
+        connection.request(method, path, headers=headers or {})
+        answer = connection.getresponse()
+        answer.text = answer.read().decode()  # type: ignore[attr-defined]
+        return answer
+
+
+def status_with_functions(_: Path) -> dict[str, Any]:
+    """Stands in for `status`: a function of two replicas, of which one is this process."""
+    me = {"function": "nat", "pid": os.getpid(), "restarts": 2, "alive": True}
+    replicas = [{"name": "nat", "state": "active", "flows": 7}, {"name": "nat-2", "state": "stopped", "flows": None}]
+    return {"processes": [me], "functions": [{"name": "nat", "kind": "nat", "runs": "machine", "replicas": replicas}]}

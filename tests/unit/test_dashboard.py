@@ -20,18 +20,21 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as some
-from served_dashboard import FACTS, RATES, TOKEN, Heard, MadeUp, hop, queue, served
+from served_dashboard import BEARER, FACTS, RATES, TOKEN, Heard, MadeUp, ask, hop, queue, served
 
 from tailrace.cli.dashboard import DashboardOptions, dashboard
 from tailrace.dashboard import server
 from tailrace.dashboard.access import token_of
-from tailrace.dashboard.feed import Feed
+from tailrace.dashboard.alarms import Alarms
+from tailrace.dashboard.feed import MOST, Feed
+from tailrace.dashboard.host import Host
+from tailrace.dashboard.measurement import Measurement
 from tailrace.dashboard.picture import patch, picture
+from tailrace.dashboard.rules import EVERYTHING, Rules
 from tailrace.dashboard.server import MOST_FOLLOWERS, Certificate
 from tailrace.errors import Mistake
 from tailrace.observe.snapshot import Snapshot
 
-BEARER = {"Authorization": f"Bearer {TOKEN}"}
 Event = tuple[str, dict[str, Any]]
 
 
@@ -44,15 +47,6 @@ def sampler() -> MadeUp:
 def port(sampler: MadeUp) -> Iterator[int]:
     with served(sampler) as port:
         yield port
-
-
-def ask(port: int, path: str = "/", headers: dict[str, str] | None = None, method: str = "GET") -> Any:
-    """The answer, read."""
-    with closing(http.client.HTTPConnection("127.0.0.1", port, timeout=10)) as connection:
-        connection.request(method, path, headers=headers or {})
-        answer = connection.getresponse()
-        answer.text = answer.read().decode()  # type: ignore[attr-defined]
-        return answer
 
 
 @contextmanager
@@ -202,7 +196,7 @@ def test_why_there_is_nothing_to_see(port: int, sampler: MadeUp) -> None:
 
 def test_events_are_part_of_the_picture(sampler: MadeUp) -> None:
     heard = Heard({"3": {"time": "2026-11-27T10:36:31.428Z", "kind": "port.gone", "level": "alarm", "about": "wan"}})
-    with served(sampler, heard) as port, events(port) as stream:
+    with served(sampler, heard, rules=Rules(rules=())) as port, events(port) as stream:
         _, document = next(stream)
         assert document["events"] == heard.latest
         heard.latest = {}
@@ -211,8 +205,10 @@ def test_events_are_part_of_the_picture(sampler: MadeUp) -> None:
 
 
 def test_who_is_slow_gets_the_whole_again(sampler: MadeUp) -> None:
+    alarms = Alarms(EVERYTHING, Host(), Measurement(Path("/nonexistent")))
+
     async def follow() -> list[str]:
-        feed = Feed(sampler, Heard())  # type: ignore[arg-type]
+        feed = Feed(sampler, Heard(), alarms)  # type: ignore[arg-type]
         taking = asyncio.create_task(feed.run())
         slow, quick = feed.follow(), feed.follow()
         seen = [await anext(slow) for _ in range(3)]
@@ -262,6 +258,23 @@ def test_only_so_many_may_look_on(port: int) -> None:
         assert ask(port, "/", BEARER).status == 200
     with events(port) as stream:
         next(stream)
+
+
+def test_a_thousand_chains_are_looked_at_in_turn(port: int, sampler: MadeUp) -> None:
+    sampler.rates.update({("hop", f"chain-{n}/0", 1): hop(1e6 + n, 1e6) for n in range(1000)})
+    with events(port) as stream:
+        _, document = next(stream)
+        assert len(document["chains"]) == 1002
+        changed: list[int] = []
+        sampler.rates.update({("hop", f"chain-{n}/0", 1): hop(5e5 + n, 0) for n in range(1000)})
+        del sampler.rates["hop", "web/0", 1]
+        for _ in range(30):
+            _, change = next(stream)
+            changed.append(len(change.get("chains", {})))
+            document = merge(document, change)
+    assert max(changed[2:]) < 2 * MOST, "a picture has its share of them"
+    assert "web" not in document["chains"]
+    assert document["chains"]["chain-7"]["hops"]["0"]["forward"]["packets"] < 1e6
 
 
 # --- who may look --------------------------------------------------------------------------------------------------
@@ -412,3 +425,21 @@ def test_facts_that_are_not_known(sampler: MadeUp, port: int) -> None:
         _, document = next(stream)
     assert document["chains"]["voice"]["places"] == []
     assert "version" not in document
+
+
+def test_a_thousand_clients(port: int, sampler: MadeUp) -> None:
+    """As many as may look on do, all others are told to come back; nobody is kept waiting, and pictures go on."""
+    request = f"GET /stream HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer {TOKEN}\r\n\r\n".encode()
+    with ExitStack() as stack:
+        clients = []
+        for _ in range(1000):
+            client = stack.enter_context(socket.create_connection(("127.0.0.1", port), timeout=20))
+            client.sendall(request)
+            clients.append(client)
+        answers = [client.recv(12).split()[1] for client in clients]
+        assert answers.count(b"200") == MOST_FOLLOWERS
+        assert answers.count(b"503") == 1000 - MOST_FOLLOWERS
+        taken = sampler.taken
+        time.sleep(2)
+        assert sampler.taken > taken
+        assert ask(port, "/", BEARER).status == 200

@@ -1,38 +1,37 @@
 // The bell: what somebody has to look after, with how many are new.
 import { useEffect, useRef, useState } from "preact/hooks";
-import { rateOf, together, type Event, type Picture } from "./picture";
-import { sorted } from "./words";
+import type { Event, Picture } from "./picture";
 
-const KEPT = 50;
+const MOST = 5; // notifications at a time
 
 interface Alarm extends Event {
 	key: string;
 }
 
-/** Alarms of the node's events, and of chains that begin to lose frames; the newest first. */
-function useAlarms(picture: Picture | null): Alarm[] {
-	const losing = useRef(new Set<string>());
-	const [losses, setLosses] = useState<Alarm[]>([]);
+/** What the server has found, the newest first. */
+function alarmsOf(picture: Picture | null): Alarm[] {
+	const events = Object.entries(picture?.events ?? {}).map(([key, each]) => ({ ...each, key: `${key} ${each.time}` }));
+	return events.sort((a, b) => b.time.localeCompare(a.time));
+}
+
+/** Shows what is new as the browser's notifications, where these are allowed; returns how that stands. */
+function useNotices(alarms: Alarm[], began: string): [NotificationPermission | "", () => void] {
+	const able = "Notification" in window && window.isSecureContext;
+	const [allowed, setAllowed] = useState<NotificationPermission | "">(able ? Notification.permission : "");
+	const told = useRef(began);
 	useEffect(() => {
-		if (!picture?.up) return;
-		for (const [name, { hops }] of Object.entries(picture.chains)) {
-			const drops = together(Object.values(hops).flatMap(({ forward, back }) => [forward.drops, back.drops]));
-			const worst = Object.entries(drops).sort(([, a], [, b]) => b.rate - a.rate)[0];
-			if (!worst || rateOf(drops) === 0) losing.current.delete(name);
-			else if (!losing.current.has(name)) {
-				losing.current.add(name);
-				const time = new Date().toISOString();
-				const loss: Alarm = { key: `loss ${name} ${time}`, time, kind: `loss: ${worst[0]}`, level: "alarm", about: name };
-				setLosses((old) => [loss, ...old].slice(0, KEPT));
-			}
-		}
-	}, [picture]);
-	const events = sorted(picture?.events ?? {}).map(([number, each]) => ({ ...each, key: `${number} ${each.time}` }));
-	return [...losses, ...events].sort((a, b) => b.time.localeCompare(a.time)).slice(0, KEPT);
+		const fresh = alarms.filter(({ time }) => time > told.current);
+		told.current = alarms[0]?.time ?? told.current;
+		if (allowed === "granted")
+			for (const { about, kind, key } of fresh.slice(0, MOST)) new Notification(`${about}: ${kind}`, { tag: key, icon: "icon.svg" });
+	}, [alarms[0]?.key]);
+	return [allowed, () => Notification.requestPermission().then(setAllowed)];
 }
 
 export function Bell({ picture }: { picture: Picture | null }) {
-	const alarms = useAlarms(picture);
+	const alarms = alarmsOf(picture);
+	const [began] = useState(() => new Date().toISOString());
+	const [allowed, request] = useNotices(alarms, began);
 	const [seen, setSeen] = useState("");
 	const [open, setOpen] = useState(false);
 	const fresh = open ? 0 : alarms.filter(({ time }) => time > seen).length;
@@ -59,6 +58,12 @@ export function Bell({ picture }: { picture: Picture | null }) {
 				{fresh > 0 && label}
 			</span>
 			{open && (
+				<div class="list">
+				{allowed === "default" && (
+					<button type="button" onClick={request}>
+						Notify me
+					</button>
+				)}
 				<ol aria-label="alarms">
 					{alarms.length === 0 && <li class="soft">Nothing has gone wrong.</li>}
 					{alarms.map((alarm) => (
@@ -68,6 +73,7 @@ export function Bell({ picture }: { picture: Picture | null }) {
 						</li>
 					))}
 				</ol>
+				</div>
 			)}
 		</div>
 	);

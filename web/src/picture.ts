@@ -51,6 +51,7 @@ export interface Event {
 
 interface Heard {
 	events: Record<string, Event>;
+	record?: string; // why nothing more is recorded
 }
 
 export interface Node extends Heard {

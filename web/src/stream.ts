@@ -1,5 +1,6 @@
 // The stream of pictures: what was last heard, and whether it is still true.
 import { useEffect, useState } from "preact/hooks";
+import { at } from "./ask";
 import { merge, type Picture } from "./picture";
 
 const STALE_MS = 1000; // ten pictures missing
@@ -9,6 +10,7 @@ export interface Heard {
 	picture: Picture | null;
 	stale: string | null; // when the last picture came; null: it is live
 	refused: boolean; // the server does not know our token
+	unreachable: string; // why another node cannot be shown
 }
 
 /** What the server says, for as long as the page is there. */
@@ -16,6 +18,7 @@ export function useStream(): Heard {
 	const [picture, setPicture] = useState<Picture | null>(null);
 	const [stale, setStale] = useState<string | null>(null);
 	const [refused, setRefused] = useState(false);
+	const [unreachable, setUnreachable] = useState("");
 	useEffect(() => {
 		let source: EventSource;
 		let retry = 0;
@@ -30,17 +33,19 @@ export function useStream(): Heard {
 			setPicture(now);
 			setStale(null);
 			setRefused(false);
+			setUnreachable("");
 		};
 		const connect = () => {
-			source = new EventSource("stream");
+			source = new EventSource(at("stream"));
 			source.addEventListener("whole", (event) => hear(JSON.parse(event.data)));
 			source.addEventListener("change", (event) => hear(merge(now, JSON.parse(event.data))));
 			// It goes on by itself after a lost connection, but not after an answer that is no stream.
 			source.addEventListener("error", async () => {
 				if (source.readyState !== EventSource.CLOSED) return;
 				retry = setTimeout(connect, RETRY_MS);
-				const answer = await fetch("icon.svg").catch(() => null);
+				const answer = await fetch(at("api/record")).catch(() => null);
 				setRefused(answer?.status === 401);
+				setUnreachable(answer && [404, 502].includes(answer.status) ? (await answer.json().catch(() => null))?.error : "");
 			});
 		};
 		const watch = setInterval(() => {
@@ -53,5 +58,5 @@ export function useStream(): Heard {
 			clearTimeout(retry);
 		};
 	}, []);
-	return { picture, stale, refused };
+	return { picture, stale, refused, unreachable };
 }

@@ -1,84 +1,35 @@
 // Ports and workers as tables.
 import { rateOf, totalOf, type Port, type Worker } from "./picture";
+import { Share, Table, type Column } from "./table";
 import { percent, short, sorted } from "./words";
 
+const PORTS: Column<[string, Port]>[] = [
+	{ head: "port", cell: ([name]) => name },
+	{ head: "state", cell: ([, { state }]) => state || "–", state: ([, { state }]) => `state ${state}` },
+	{ head: "rx pps", cell: ([, { received }]) => short(received.packets) },
+	{ head: "rx bps", cell: ([, { received }]) => short(received.bits) },
+	{ head: "tx pps", cell: ([, { sent }]) => short(sent.packets) },
+	{ head: "tx bps", cell: ([, { sent }]) => short(sent.bits) },
+	{ head: "waiting", cell: ([, { waiting }]) => short(waiting) },
+	{ head: "drops/s", cell: ([, { drops }]) => short(rateOf(drops)), state: ([, { drops }]) => (rateOf(drops) ? "bad" : "") },
+	{ head: "dropped", cell: ([, { drops }]) => <span title={Object.keys(drops).join(", ")}>{short(totalOf(drops))}</span> },
+];
+
+const WORKERS: Column<[string, Worker]>[] = [
+	{ head: "worker", cell: ([name]) => name },
+	{ head: "core", cell: ([, { core }]) => core ?? "–" },
+	{ head: "idle", cell: ([, { idle }]) => idle },
+	{ head: "busy", cell: ([name, { busy }]) => <Share value={busy} label={`${name} busy`} /> },
+	{ head: "asleep", cell: ([, { asleep }]) => percent(asleep) },
+	{ head: "pps", cell: ([, { packets }]) => short(packets) },
+	{ head: "cycles/packet", cell: ([, { cycles_a_packet: cycles }]) => (cycles === undefined ? "–" : short(cycles)) },
+	{ head: "burst", cell: ([, { burst }]) => burst?.toFixed(1) ?? "–" },
+];
+
 export function Ports({ ports }: { ports: Record<string, Port> }) {
-	return (
-		<section class="card" aria-labelledby="ports">
-			<h2 id="ports">Ports</h2>
-			<div class="wide" tabIndex={0} role="region" aria-labelledby="ports">
-				<table>
-					<thead>
-						<tr>
-							<th scope="col">port</th>
-							<th scope="col">state</th>
-							<th scope="col">rx pps</th>
-							<th scope="col">rx bps</th>
-							<th scope="col">tx pps</th>
-							<th scope="col">tx bps</th>
-							<th scope="col">waiting</th>
-							<th scope="col">drops/s</th>
-							<th scope="col">dropped</th>
-						</tr>
-					</thead>
-					<tbody>
-						{sorted(ports).map(([name, port]) => (
-							<tr key={name}>
-								<th scope="row">{name}</th>
-								<td class={`state ${port.state}`}>{port.state || "–"}</td>
-								<td>{short(port.received.packets)}</td>
-								<td>{short(port.received.bits)}</td>
-								<td>{short(port.sent.packets)}</td>
-								<td>{short(port.sent.bits)}</td>
-								<td>{short(port.waiting)}</td>
-								<td class={rateOf(port.drops) > 0 ? "bad" : ""}>{short(rateOf(port.drops))}</td>
-								<td title={Object.keys(port.drops).join(", ")}>{short(totalOf(port.drops))}</td>
-							</tr>
-						))}
-					</tbody>
-				</table>
-			</div>
-		</section>
-	);
+	return <Table id="ports" title="Ports" rows={sorted(ports)} columns={PORTS} keyOf={([name]) => name} />;
 }
 
 export function Workers({ workers }: { workers: Record<string, Worker> }) {
-	return (
-		<section class="card" aria-labelledby="workers">
-			<h2 id="workers">Workers</h2>
-			<div class="wide" tabIndex={0} role="region" aria-labelledby="workers">
-				<table>
-					<thead>
-						<tr>
-							<th scope="col">worker</th>
-							<th scope="col">core</th>
-							<th scope="col">idle</th>
-							<th scope="col">busy</th>
-							<th scope="col">asleep</th>
-							<th scope="col">pps</th>
-							<th scope="col">cycles/packet</th>
-							<th scope="col">burst</th>
-						</tr>
-					</thead>
-					<tbody>
-						{sorted(workers).map(([name, worker]) => (
-							<tr key={name}>
-								<th scope="row">{name}</th>
-								<td>{worker.core ?? "–"}</td>
-								<td>{worker.idle}</td>
-								<td>
-									<meter min={0} max={1} high={0.9} value={worker.busy} aria-label={`${name} busy`} />
-									<span>{percent(worker.busy)}</span>
-								</td>
-								<td>{percent(worker.asleep)}</td>
-								<td>{short(worker.packets)}</td>
-								<td>{worker.cycles_a_packet === undefined ? "–" : short(worker.cycles_a_packet)}</td>
-								<td>{worker.burst?.toFixed(1) ?? "–"}</td>
-							</tr>
-						))}
-					</tbody>
-				</table>
-			</div>
-		</section>
-	);
+	return <Table id="workers" title="Workers" rows={sorted(workers)} columns={WORKERS} keyOf={([name]) => name} />;
 }

@@ -1,0 +1,119 @@
+"""Other nodes in one page: a file with the addresses and tokens of their dashboards, and what is passed on of them.
+
+The page asks its own server, which asks the other with a token that the browser never sees. What comes is somebody
+else's: of its headers only the kind of content is believed, and a page gets no origin.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import ssl
+from collections.abc import AsyncGenerator
+from pathlib import Path
+from typing import Annotated
+from urllib.parse import quote, urlencode, urlsplit
+
+import yaml
+from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response, StreamingResponse
+from starlette.routing import Route
+
+from tailrace.dashboard.api import REPORT_POLICY
+from tailrace.errors import Mistake
+
+MOST = 64
+_SECONDS = 5.0
+"""For a connection, and the head of an answer."""
+_KINDS = ("text/event-stream", "application/json", "application/x-ndjson", "text/html")
+
+
+class Remote(BaseModel):
+    """Another node's dashboard."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    name: str = Field(pattern=r"^[A-Za-z0-9._-]{1,64}$")
+    url: str = Field(pattern=r"^https?://[^/?#@]+/?$", max_length=256)
+    token: str = Field(pattern=r"^[A-Za-z0-9_-]{16,256}$")
+    certificate: Path | None = Field(
+        None, description="PEM: of who has signed its certificate, unless the system knows"
+    )
+
+    async def ask(self, method: str, path: str) -> tuple[int, str, AsyncGenerator[bytes, None]]:
+        """The status, kind of content and body of an answer, by HTTP/1.0, whose body ends with its connection. Raises
+        OSError, ValueError, IndexError, EOFError, LimitOverrunError."""
+        address = urlsplit(self.url)
+        context = None
+        if address.scheme == "https":
+            context = ssl.create_default_context(cafile=self.certificate)
+        port = address.port or (443 if context else 80)
+        async with asyncio.timeout(_SECONDS):
+            reader, writer = await asyncio.open_connection(address.hostname, port, ssl=context)
+            try:
+                fields = [f"{method} {path} HTTP/1.0", f"Host: {address.netloc}", f"Authorization: Bearer {self.token}"]
+                writer.write("\r\n".join([*fields, "", ""]).encode("ascii"))
+                status, *fields = (await reader.readuntil(b"\r\n\r\n")).decode("latin-1").split("\r\n")
+            except BaseException:
+                writer.close()
+                raise
+        headers = {name.lower(): value.strip() for name, _, value in (field.partition(":") for field in fields)}
+        return int(status.split(" ")[1]), headers.get("content-type", ""), _body(reader, writer)
+
+
+async def _body(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> AsyncGenerator[bytes, None]:
+    try:
+        while chunk := await reader.read(1 << 16):
+            yield chunk
+    finally:
+        writer.close()
+
+
+def read_nodes(file: Path) -> tuple[Remote, ...]:
+    """Raises Mistake with what is wrong, and where."""
+    try:
+        if file.stat().st_mode & 0o077:
+            raise Mistake(f"{file}: others may read it, and it has tokens; `chmod 600` it first")
+        found = TypeAdapter(Annotated[tuple[Remote, ...], Field(max_length=MOST)]).validate_python(
+            yaml.safe_load(file.read_text(encoding="utf-8")) or []
+        )
+    except OSError as error:
+        raise Mistake(f"{file}: {error.strerror}") from None
+    except (yaml.YAMLError, UnicodeError) as error:
+        raise Mistake(f"{file}: not YAML: {error}".replace("\n", " ")) from None
+    except ValidationError as error:
+        first = error.errors(include_url=False, include_input=False)[0]
+        raise Mistake(f"{file}: {'.'.join(map(str, first['loc'])) or 'the file'}: {first['msg']}") from None
+    if len({each.name for each in found}) < len(found):
+        raise Mistake(f"{file}: two nodes have one name")
+    return found
+
+
+def routes(remotes: tuple[Remote, ...]) -> list[Route]:
+    """The names, and what is passed on: the stream of each, and what its views ask for."""
+    known = {each.name: each for each in remotes}
+
+    async def names(_: Request) -> Response:
+        return JSONResponse({"nodes": list(known)})
+
+    async def pass_on(request: Request) -> Response:
+        remote, path = known.get(request.path_params["name"]), request.path_params["path"]
+        if remote is None or not (path == "stream" or path.startswith("api/")):
+            return JSONResponse({"error": "There is no such node, or view of it."}, 404)
+        query = urlencode([pair for pair in request.query_params.multi_items() if pair[0] != "token"])
+        try:
+            status, kind, body = await remote.ask(request.method, f"/{quote(path)}{f'?{query}' if query else ''}")
+        except (OSError, ValueError, EOFError, IndexError, asyncio.LimitOverrunError) as error:
+            why = str(error) or "it does not answer"
+            return JSONResponse({"error": f"{remote.name}: {why}; does `tailrace dashboard` run there?"}, 502)
+        if status == 401:
+            await body.aclose()
+            return JSONResponse(
+                {"error": f"{remote.name}: its dashboard has another token than the list of nodes"}, 502
+            )
+        if kind.partition(";")[0] not in _KINDS:
+            kind = "text/plain"
+        policy = {"Content-Security-Policy": REPORT_POLICY} if kind.startswith("text/html") else None
+        return StreamingResponse(body, status, policy, kind)
+
+    return [Route("/nodes", names), Route("/nodes/{name}/{path:path}", pass_on, methods=["GET", "POST"])]

@@ -1,0 +1,92 @@
+"""Rules for alarms: a YAML file, checked.
+
+`python -m tailrace.dashboard.rules > docs/alarms.schema.json` writes its schema.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from fnmatch import fnmatchcase
+from pathlib import Path
+from typing import Annotated, Literal, get_args
+
+import yaml
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
+
+from tailrace.errors import Mistake
+
+MOST = 256
+When = Literal["loss", "out-of-sequence", "drift", "port-down", "function-restarted"]
+
+
+def _web(url: str) -> str:
+    if not url.startswith(("http://", "https://")):
+        raise ValueError("expected http://… or https://…")
+    return url
+
+
+class _Part(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class Rule(_Part):
+    """What is an alarm."""
+
+    when: When = Field(
+        description="loss: a chain drops frames; out-of-sequence: a measurement under way sees frames reordered; "
+        "drift: the host or the switch is not as it was set; port-down: a port's device or guest is gone; "
+        "function-restarted: a function has ended by itself, or failed its check"
+    )
+    about: str = Field(
+        "*", max_length=256, description="names of chains, ports, functions or runs; * and ? stand for any"
+    )
+    above: float = Field(0.0, ge=0, description="loss, out-of-sequence: only above so many frames a second")
+    level: Literal["warning", "alarm"] = "alarm"
+
+    def fits(self, about: str) -> bool:
+        return fnmatchcase(about, self.about)
+
+
+class Webhook(_Part):
+    """Who is told of each alarm: a POST with a JSON object."""
+
+    url: Annotated[str, AfterValidator(_web)] = Field(max_length=2048)
+
+
+class Rules(_Part):
+    """The whole file."""
+
+    rules: tuple[Rule, ...] = Field(
+        tuple(Rule(when=when) for when in get_args(When)),
+        max_length=MOST,
+        description="unless given, everything is an alarm",
+    )
+    webhooks: tuple[Webhook, ...] = Field((), max_length=16)
+
+
+EVERYTHING = Rules()
+
+
+def read_rules(path: Path) -> Rules:
+    """Raises Mistake with what is wrong, and where."""
+    try:
+        return Rules.model_validate(yaml.safe_load(path.read_text(encoding="utf-8")) or {})
+    except OSError as error:
+        raise Mistake(f"{path}: {error.strerror}") from None
+    except (yaml.YAMLError, UnicodeError) as error:
+        raise Mistake(f"{path}: not YAML: {error}".replace("\n", " ")) from None
+    except ValidationError as error:
+        first = error.errors(include_url=False)[0]
+        where = ".".join(map(str, first["loc"])) or "the file"
+        raise Mistake(f"{path}: {where}: {first['msg'].removeprefix('Value error, ')}") from None
+
+
+def schema_text() -> str:
+    """The schema as it stands in docs/."""
+    head = {"$schema": "https://json-schema.org/draft/2020-12/schema", "$id": "tailrace/alarms"}
+    return json.dumps({**head, **Rules.model_json_schema()}, indent=2) + "\n"
+
+
+if __name__ == "__main__":
+    sys.stdout.write(schema_text())
