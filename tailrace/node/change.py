@@ -13,7 +13,7 @@ from contextlib import suppress
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
-from tailrace.errors import Failure, Refused, TailraceError
+from tailrace.errors import Failure, Mistake, Refused, TailraceError
 from tailrace.functions.show import tell
 from tailrace.node.difference import Difference
 from tailrace.node.planned import Plan
@@ -100,8 +100,8 @@ def _tell_as_before(state: State, names: Collection[str]) -> None:
     """Tells functions what the plan on record has for them. One that cannot be told has ended, or never heard else."""
     if not names or state.record.plan is None:
         return
-    plan = Plan.read(state.record.plan)
-    with undisturbed():
+    with undisturbed(), suppress(Mistake):  # a plan that another version wrote
+        plan = Plan.read(state.record.plan)
         for each in plan.started:
             if each.name in names:
                 with suppress(TailraceError):
