@@ -109,7 +109,7 @@ class Starter(Runtime, ABC):
     """It reaches its folders by their whole paths; others see them elsewhere."""
     several: ClassVar[bool] = False
     """Instances can be started by several threads at the same time."""
-    patience: ClassVar[float] = 10.0
+    patience: ClassVar[float] = 30.0
     """Seconds after its start in which an instance forwards, on a busy host too."""
 
     last_lines: ClassVar[int] = 1
