@@ -447,6 +447,8 @@ class Record:
     """Functions (or replicas) that an operator has stopped: they stay so until they are started."""
     restarts: dict[str, int] = field(default_factory=dict)
     """How often what has ended by itself was started again, by name."""
+    groups: dict[str, int] = field(default_factory=dict)
+    """The groups of functions, by number (`tailrace.switch.confine`)."""
     kept: str = ""
     """The file that brings it back after a boot; it goes when this is taken down."""
     granted: Granted = Granted()
@@ -502,6 +504,21 @@ class State:
             self.record.things.extend(things)
             self.save()
 
+    def group_of(self, function: str, numbers: range, first: int) -> int:
+        """The group of a function: the same for as long as the record is kept, and no other function's. One that has
+        none yet is given the first that is free, in a circle from `first` on. Raises Failure if none is."""
+        with self._alone:
+            groups = self.record.groups
+            if function not in groups:
+                taken = set(groups.values())
+                free = (each for each in (*numbers[first:], *numbers[:first]) if each not in taken)
+                number = next(free, None)
+                if number is None:
+                    raise Failure(f"{function}: {len(numbers)} functions have had a group here; run `tailrace down`")
+                groups[function] = number
+                self.save()
+            return groups[function]
+
     def alter(self, thing: Thing, now: Thing) -> None:
         """Puts on record what has become of a thing."""
         with self._alone:
@@ -552,6 +569,7 @@ class State:
             "around": self.record.around,
             "stopped": self.record.stopped,
             "restarts": self.record.restarts,
+            "groups": self.record.groups,
             "kept": self.record.kept,
             "granted": asdict(self.record.granted),
             "plan": self.record.plan,

@@ -22,7 +22,7 @@ _NEEDS = {
     "pci": ("dac_override", "ipc_lock", "sys_rawio"),
 }
 #: Numbers that belong to nobody: those that systemd gives to services for as long as they run.
-_FIRST_USER, _USERS = 61184, 4336
+_USERS = range(61184, 65520)
 _ACL = "system.posix_acl_access"
 _ACL_VERSION, _NO_ID = 2, 0xFFFFFFFF
 _ACL_USER_OBJ, _ACL_GROUP_OBJ, _ACL_GROUP, _ACL_MASK, _ACL_OTHER = 0x01, 0x04, 0x08, 0x10, 0x20
@@ -71,11 +71,12 @@ def make_folder(state: State, name: str, group: int | None = None) -> Path:
 
 
 def group_for(state: State, function: str) -> int:
-    """The number of the group of one function. It is nobody else's, so that no function can enter another's folder; but
-    where the switch has no user of its own, that of the folder of sockets."""
+    """The number of the group of one function. It is no other's, so that no function can enter another's folder; but
+    where the switch has no user of its own, that of the folder of sockets. Raises Failure."""
     if os.geteuid() != 0 or closed_folder(state.folder) is not None:
         return state.group
-    return _FIRST_USER + zlib.crc32(f"{state.folder.resolve()}/{function}".encode()) % _USERS
+    mark = zlib.crc32(f"{state.folder.resolve()}/{function}".encode())
+    return state.group_of(function, _USERS, mark % len(_USERS))
 
 
 def let_pass(path: Path, group: int) -> None:
@@ -151,4 +152,4 @@ def number_of(user: str) -> int:
 
 def user_for(folder: Path) -> int:
     """The number of the user, and group, that the switch of this state folder becomes; another one for each folder."""
-    return _FIRST_USER + zlib.crc32(str(folder.resolve()).encode()) % _USERS
+    return _USERS[zlib.crc32(str(folder.resolve()).encode()) % len(_USERS)]

@@ -474,3 +474,14 @@ def test_a_group_may_pass_through_a_folder_and_no_more() -> None:
         assert stat.S_IMODE(folder.stat().st_mode) == 0o710
     finally:
         shutil.rmtree(folder)
+
+
+def test_a_functions_group_is_no_other_functions(tmp_path: Path) -> None:
+    numbers, folder = range(100, 103), tmp_path / "state"
+    with hold(folder) as state:
+        assert [state.group_of(name, numbers, 2) for name in ("one", "two", "three")] == [102, 100, 101]
+        with pytest.raises(Failure, match="3 functions have had a group"):
+            state.group_of("four", numbers, 0)
+    assert peek(folder).groups == {"one": 102, "two": 100, "three": 101}
+    with hold(folder) as state:
+        assert state.group_of("two", numbers, 1) == 100
