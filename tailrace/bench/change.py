@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import os
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from pathlib import Path
 
 from tailrace.bench.guests import WAIT_SECONDS, ended, tester_at
@@ -80,10 +79,9 @@ def beside_traffic(setting: Setting, fabric: TailraceFabric) -> Iterator[Traffic
     with tester_at(setting, ends, listen=False) as tester:
         wait_up(fabric, ("a", "b"))
         tester.begin(profile(BESIDE_FRAME).streams(BESIDE_PPS), 3600.0, wait=WAIT_SECONDS, interval=1.0)
-        with _answered_at_once():
-            time.sleep(SETTLE_SECONDS)
-            yield traffic
-            time.sleep(SETTLE_SECONDS)
+        time.sleep(SETTLE_SECONDS)
+        yield traffic
+        time.sleep(SETTLE_SECONDS)
         result = ended(tester)
     dropped = sum(sum(port.drops.values()) for port in fabric.ports() if port.name in ("a", "b"))
     traffic.outcome = Beside.of(BESIDE_PPS, result, dropped)
@@ -100,18 +98,3 @@ def wait_up(fabric: TailraceFabric, names: Sequence[str]) -> None:
         if time.monotonic() > deadline:
             raise Fault(f"no guest attached to {waiting[0]} within {ATTACH_SECONDS:g} s; it is {states[waiting[0]]}")
         time.sleep(BETWEEN_SECONDS)
-
-
-@contextmanager
-def _answered_at_once() -> Iterator[None]:
-    """This process goes before the tester, with which it may share a core, so that it times the switch and not itself.
-
-    Without the privilege everything is as before.
-    """
-    with suppress(OSError):
-        os.sched_setscheduler(0, os.SCHED_FIFO | os.SCHED_RESET_ON_FORK, os.sched_param(1))
-    try:
-        yield
-    finally:
-        with suppress(OSError):
-            os.sched_setscheduler(0, os.SCHED_OTHER, os.sched_param(0))
