@@ -27,6 +27,7 @@ app = typer.Typer(
 )
 if TYPE_CHECKING:
     from tailrace.cli import (
+        advise,
         bench,
         commands,
         counters,
@@ -46,7 +47,7 @@ else:
     bench, commands, counters = map(load_when_used, ("bench", "commands", "counters"))
     host, measure, measure_host, node = map(load_when_used, ("host", "measure", "measure_host", "node"))
     observe, operate, results = map(load_when_used, ("observe", "operate", "results"))
-    function, image = map(load_when_used, ("function", "image"))
+    advise, function, image = map(load_when_used, ("advise", "function", "image"))
     the_dashboard, the_watch = map(load_when_used, ("dashboard", "watch"))
 
 #: Commands that start what polls, or decide on which CPUs.
@@ -60,6 +61,7 @@ GROUPS: dict[str, Callable[[], typer.Typer]] = {
     "node": lambda: node.app,
     "function": lambda: function.app,
     "image": lambda: image.app,
+    "advise": lambda: advise.app,
 }
 
 SpecArgument = Annotated[

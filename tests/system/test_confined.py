@@ -30,7 +30,7 @@ chains:
 """
 FRAME = bytes.fromhex("02000000000b02000000000a88b5") + bytes(46)
 #: Commands of the list that `tailrace --help` prints which have nothing to do with the switch that is up.
-APART = {"demo", "version", "runs", "report", "diff", "export", "import", "compare", "bench", "host", "image"}
+APART = {"advise", "demo", "version", "runs", "report", "diff", "export", "import", "compare", "bench", "host", "image"}
 
 
 @pytest.fixture(

@@ -1,0 +1,187 @@
+"""Fitting a machine's parameters to a table, and how well it then predicts.
+
+The fit lessens a sum over the cells' errors; each parameter is moved in turn, by steps that shrink. It is
+deterministic, and so is the bootstrap (Efron, 1979).
+"""
+
+from __future__ import annotations
+
+import math
+import random
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from statistics import median
+
+from tailrace.advise.machine import Machine, Value
+from tailrace.advise.model import SHORTEST, Cell, Limit, limits
+from tailrace.advise.table import Row
+
+_STEP, _LEAST_STEP = 0.3, 0.001
+_RESAMPLES, _SEED = 40, 1
+_SQUARES = 16
+_NOTHING = 1e-3
+"""Of cells that are 0 within their rounding, what the logarithm is taken of."""
+
+
+@dataclass(frozen=True)
+class Checked:
+    """A row beside its prediction."""
+
+    row: Row
+    bottleneck: Limit
+    predicted: float
+    """As the row has its figure: Mpps, or Gbit/s."""
+
+    @property
+    def error(self) -> float:
+        return self.row.error(self.predicted)
+
+
+def predict(machine: Machine, cell: Cell) -> Limit | None:
+    """The lowest limit of a cell; None where the machine has no such interface."""
+    return next(iter(limits(machine, cell)), None)
+
+
+def check(machine: Machine, rows: Sequence[Row]) -> list[Checked]:
+    """All rows that the model has an answer for."""
+    found = []
+    for row in rows:
+        bottleneck = predict(machine, row.cell)
+        if bottleneck is not None:
+            found.append(Checked(row, bottleneck, row.predicted(bottleneck.mpps)))
+    return found
+
+
+def fit(machine: Machine, rows: Sequence[Row], source: str, *, resamples: int = _RESAMPLES) -> Machine:
+    """The machine with the parameters that decide one of these rows fitted to them, from where they stand, and with
+    the ends of their intervals."""
+    names = _deciding(machine, rows)
+    values = _fitted(machine, rows, names)
+    chance = random.Random(_SEED)
+    spread: dict[str, list[float]] = {name: [] for name in names}
+    for _ in range(resamples):
+        again = _fitted(machine.having(values), chance.choices(rows, k=len(rows)), names)
+        for name in names:
+            spread[name].append(again[name])
+    parameters = dict(machine.parameters)
+    for name in names:
+        ends = sorted(spread[name]) or [values[name]]
+        low, high = ends[int(0.025 * len(ends))], ends[min(int(0.975 * len(ends)), len(ends) - 1)]
+        parameters[name] = Value(value=_short(values[name]), source=source, low=_short(low), high=_short(high))
+    return machine.model_copy(update={"parameters": parameters})
+
+
+def _short(value: float) -> float:
+    return float(f"{value:.4g}")
+
+
+def _deciding(machine: Machine, rows: Sequence[Row]) -> list[str]:
+    """The parameters that some row's prediction depends on, now or when they are moved by half; the link's rate is a
+    fact."""
+    found = []
+    for name in machine.parameters:
+        if name == "line_gbps":
+            continue
+        for factor in (0.5, 2.0):
+            moved = machine.having({name: machine[name] * factor})
+            if any(_mpps(moved, row) != _mpps(machine, row) for row in rows):
+                found.append(name)
+                break
+    return found
+
+
+def _mpps(machine: Machine, row: Row) -> float | None:
+    bottleneck = predict(machine, row.cell)
+    return None if bottleneck is None else bottleneck.mpps
+
+
+def _fitted(machine: Machine, rows: Sequence[Row], names: Sequence[str]) -> dict[str, float]:
+    values = {name: machine[name] for name in names}
+    best, step = _badness(machine, values, rows), _STEP
+    while step > _LEAST_STEP:
+        moved = False
+        for name in names:
+            for factor in (1 + step, 1 / (1 + step)):
+                tried = {**values, name: values[name] * factor}
+                bad = _badness(machine, tried, rows)
+                if bad < best - 1e-12:
+                    values, best, moved = tried, bad, True
+        if not moved:
+            step /= 2
+    return values
+
+
+def _badness(machine: Machine, values: Mapping[str, float], rows: Sequence[Row]) -> float:
+    """The sum of what predictions miss, as logarithms, and of their squares, by which a bad one counts more than two
+    that are half as bad."""
+    bad = 0.0
+    for each in check(machine.having(values), rows):
+        if each.error > 0:
+            off = abs(math.log(max(each.predicted, _NOTHING) / max(each.row.measured, _NOTHING)))
+            bad += off + _SQUARES * off * off
+    return bad
+
+
+def interpolated(row: Row, known: Sequence[Row]) -> float | None:
+    """What is read off the known cells of the same traffic and interface: along the frame's size and the number of
+    functions, linear in their logarithms. None where they do not surround it. It is the line that a model must beat."""
+    same = [
+        each
+        for each in known
+        if each is not row and (each.cell.traffic, each.cell.interface) == (row.cell.traffic, row.cell.interface)
+        and each.cell != row.cell
+    ]  # fmt: skip
+    found = []
+    along_frame = {each.cell.frame: each for each in same if each.cell.functions == row.cell.functions}
+    along_count = {each.cell.functions: each for each in same if each.cell.frame == row.cell.frame}
+    for points, at in ((along_frame, row.cell.frame), (along_count, row.cell.functions)):
+        value = _between({size: max(each.measured, _NOTHING) for size, each in points.items()}, at)
+        if value is not None:
+            found.append(value)
+    return math.exp(sum(map(math.log, found)) / len(found)) if found else None
+
+
+def _between(points: Mapping[int, float], at: int) -> float | None:
+    """Between the nearest below and above; beyond the ends along the line of the two nearest."""
+    if len(points) < 2:
+        return None
+    below = [size for size in points if size < at]
+    above = [size for size in points if size > at]
+    if below and above:
+        one, other = max(below), min(above)
+    else:
+        one, other = sorted(points, key=lambda size: abs(size - at))[:2]
+    part = math.log(at / one) / math.log(other / one)
+    return math.exp(math.log(points[one]) * (1 - part) + math.log(points[other]) * part)
+
+
+def interpolation_errors(rows: Sequence[Row], known: Sequence[Row]) -> list[float]:
+    """Of each row that the known cells say something of; a row that is itself among them is left out for it."""
+    values = ((row, interpolated(row, known)) for row in rows)
+    return [row.error(value) for row, value in values if value is not None]
+
+
+def percentile(errors: Sequence[float], part: float) -> float:
+    """Nearest rank (RFC 2330, section 11.3); 0 of none."""
+    ordered = sorted(errors)
+    return ordered[max(math.ceil(part * len(ordered)) - 1, 0)] if ordered else 0.0
+
+
+def middle(errors: Sequence[float]) -> float:
+    return median(errors) if errors else 0.0
+
+
+def worker_machine(name: str, points: Mapping[int, float]) -> Machine:
+    """A machine with Tailrace's switch, of ns a hop by the size of frames: two sizes or more. The line through them is
+    that of least squares."""
+    sizes, times = [size - SHORTEST for size in points], list(points.values())
+    centre, mean = sum(sizes) / len(sizes), sum(times) / len(times)
+    slope = sum((size - centre) * (time - mean) for size, time in zip(sizes, times, strict=True))
+    slope /= sum((size - centre) ** 2 for size in sizes)
+    slope = max(slope, 1e-6)  # noise can make a long frame the cheaper one
+    fixed = max(mean - slope * centre, 1e-3)
+    source = f"bench hop, frames of {', '.join(map(str, sorted(points)))} B"
+    parameters = {"worker_ns": fixed, "worker_byte_ns": slope}
+    return Machine(
+        name=name, parameters={each: Value(value=_short(value), source=source) for each, value in parameters.items()}
+    )

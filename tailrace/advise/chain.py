@@ -1,0 +1,101 @@
+"""What a chain carries, by the kind of its interfaces, and which kind is to be chosen.
+
+Every frame of a chain passes all of its functions. Rates are of both directions together.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from tailrace.advise.machine import Machine
+from tailrace.advise.model import Limit, line_mpps, mpps_of
+
+INTERFACES = ("vhost-user", "sr-iov")
+FRAMES = range(64, 1519)
+
+
+@dataclass(frozen=True)
+class Chain:
+    """What decides of a chain."""
+
+    functions: int
+    workers: int
+    """Cores that the switch polls on."""
+    wire: bool
+    """Its ends are ports of a network card."""
+
+
+@dataclass(frozen=True)
+class Answer:
+    """A chain with one kind of interface, at one size of frame."""
+
+    interface: str
+    limits: Sequence[Limit]
+    """The lowest first."""
+
+    @property
+    def bottleneck(self) -> Limit:
+        return self.limits[0]
+
+    @property
+    def mpps(self) -> float:
+        return self.bottleneck.mpps
+
+
+def answers(machine: Machine, chain: Chain, frame: int) -> list[Answer]:
+    """For each kind of interface that the machine has, the best first."""
+    found = [
+        Answer(interface, sorted(each, key=lambda limit: limit.mpps))
+        for interface in INTERFACES
+        if (each := list(_limits(machine, chain, frame, interface)))
+    ]
+    return sorted(found, key=lambda answer: -answer.mpps)
+
+
+def turning_points(machine: Machine, chain: Chain) -> list[tuple[int, str]]:
+    """From which size of frame on another kind is the best, with the kind; the first is that of the shortest."""
+    found: list[tuple[int, str]] = []
+    for frame in FRAMES:
+        best = next(iter(answers(machine, chain, frame)), None)
+        if best is not None and (not found or found[-1][1] != best.interface):
+            found.append((frame, best.interface))
+    return found
+
+
+def _time(machine: Machine, name: str, frame: int) -> float:
+    """In ns, of what takes so much for each frame, and for each byte above the shortest."""
+    return machine[f"{name}_ns"] + machine[f"{name}_byte_ns"] * (frame - FRAMES[0])
+
+
+def _limits(machine: Machine, chain: Chain, frame: int, interface: str) -> Iterator[Limit]:
+    if interface == "sr-iov":
+        if "card_mpps" not in machine or not chain.wire:
+            return
+        # In from the wire and out to it is one frame of the card's; a hop inside the card is two.
+        handled = 1 + 2 * (chain.functions - 1)
+        yield Limit("the functions' cores", 1e3 / _time(machine, "direct", frame))
+        yield Limit(f"the card's frame rate, {handled} for each frame", machine["card_mpps"] / handled)
+        crossings = chain.functions
+        yield Limit(
+            f"PCIe, crossed {crossings} times each way" if crossings > 1 else "PCIe",
+            mpps_of(machine["pcie_gbps"], frame) / crossings,
+        )
+    elif "worker_ns" in machine:
+        hops = chain.functions + 1
+        on = "the switch's core" if chain.workers == 1 else f"the switch's {chain.workers} cores"
+        yield Limit(f"{on}, {hops} hops for each frame", chain.workers * 1e3 / (hops * _time(machine, "worker", frame)))
+    elif "vhost_ns" in machine:
+        yield Limit("the functions' cores and their hops", 1e3 / _time(machine, "vhost", frame))
+        if chain.functions > 1:
+            yield Limit("the cores that copy between functions", 1e3 / _time(machine, "hop", frame))
+        if chain.wire:
+            poller = machine["poller_ns"] + machine["poller_guest_ns"]
+            byte = machine["poller_byte_ns"] * (frame - FRAMES[0])
+            yield Limit("the core that polls the card", 1e3 / (poller + byte))
+            yield Limit(
+                "the link, as that core takes it without loss", machine["poller_line"] * line_mpps(machine, frame)
+            )
+            return
+    if chain.wire and "line_gbps" in machine:
+        yield Limit("the link", line_mpps(machine, frame))

@@ -1,0 +1,109 @@
+"""The parameters of a machine: each with its unit, what it means, and where it comes from."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from importlib import resources
+from pathlib import Path
+from typing import Annotated, Literal
+
+import yaml
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from tailrace.errors import Mistake
+
+Kind = Literal["rate", "time"]
+
+
+@dataclass(frozen=True)
+class Parameter:
+    """What a number of the model means."""
+
+    unit: str
+    meaning: str
+
+
+PARAMETERS: Mapping[str, Parameter] = {
+    "line_gbps": Parameter("Gbit/s", "the link's rate at layer 1"),
+    "card_mpps": Parameter("Mpps", "frames a second that the card handles, each way counted once"),
+    "pcie_gbps": Parameter("Gbit/s", "frames' bytes a second that cross PCIe one way, beside descriptors and headers"),
+    "direct_ns": Parameter("ns", "a frame's way through a function on a virtual function of the card"),
+    "direct_byte_ns": Parameter("ns/B", "the same for each byte: the card reads and writes the function's memory"),
+    "vhost_ns": Parameter("ns", "a frame's way through a function that the switch feeds from the card"),
+    "vhost_byte_ns": Parameter("ns/B", "the same for each byte, which is copied"),
+    "hop_ns": Parameter("ns", "a frame's hop from one function to the next by the switch, on a core for each hop"),
+    "hop_byte_ns": Parameter("ns/B", "the same for each byte, which is copied"),
+    "worker_ns": Parameter("ns", "a frame's hop by Tailrace's switch, on one of its cores"),
+    "worker_byte_ns": Parameter("ns/B", "the same for each byte, which is copied"),
+    "poller_ns": Parameter("ns", "a frame's handling by the core that polls the card for the switch"),
+    "poller_guest_ns": Parameter("ns", "the same for each function that frames are dealt to: bursts become shorter"),
+    "poller_byte_ns": Parameter("ns/B", "the same for each byte"),
+    "poller_line": Parameter("part", "how much of the link's rate that core takes without loss"),
+    "kernel_mpps": Parameter("Mpps", "frames a second that the kernel's switch forwards if no more are offered"),
+    "kernel_drop_mpps": Parameter("Mpps", "frames a second whose dropping takes half of the kernel's time"),
+    "stack_gbps": Parameter("Gbit/s", "what a TCP stream carries on the link"),
+    "stack_virtio_ns": Parameter("ns", "a message's way through the guest's stack and the kernel's virtio"),
+    "stack_vhost_ns": Parameter("ns", "the same and the switch's vhost-user"),
+    "stack_direct_ns": Parameter("ns", "the same and a virtual function of the card"),
+    "stack_byte_ns": Parameter("ns/B", "the same for each byte"),
+    "stack_direct_byte_ns": Parameter("ns/B", "the same for each byte, on a virtual function of the card"),
+}
+SHIPPED = "xeon-e5-2699v4-xl710"
+
+
+class _Strict(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
+
+
+class Value(_Strict):
+    """A parameter of one machine."""
+
+    value: Annotated[float, Field(gt=0)]
+    source: str
+    low: float | None = None
+    """The ends of its 95 % interval by bootstrap, where it was fitted."""
+    high: float | None = None
+
+
+class Machine(_Strict):
+    """A machine as the model knows it. A parameter that is missing is one of what the machine has not."""
+
+    name: str
+    parameters: dict[str, Value]
+
+    def __getitem__(self, name: str) -> float:
+        return self.parameters[name].value
+
+    def __contains__(self, name: str) -> bool:
+        return name in self.parameters
+
+    def having(self, values: Mapping[str, float]) -> Machine:
+        """The same with other values."""
+        changed = {name: self.parameters[name].model_copy(update={"value": value}) for name, value in values.items()}
+        return self.model_copy(update={"parameters": self.parameters | changed})
+
+
+def read_machine(path: Path | None = None) -> Machine:
+    """The machine of a file; of None the shipped one. Raises Mistake."""
+    if path is None:
+        text = (resources.files(__package__) / "machines" / f"{SHIPPED}.yaml").read_text()
+    else:
+        try:
+            text = path.read_text()
+        except OSError as error:
+            raise Mistake(f"{path}: {error.strerror}") from None
+    try:
+        machine = Machine.model_validate(yaml.safe_load(text))
+    except (yaml.YAMLError, ValidationError) as error:
+        words = " ".join(str(error).split())
+        raise Mistake(f"{path}: not the parameters of a machine ({words[:200]})") from None
+    unknown = sorted(set(machine.parameters) - set(PARAMETERS))
+    if unknown:
+        raise Mistake(f"{path}: unknown parameters {', '.join(unknown)}; known are {', '.join(PARAMETERS)}")
+    return machine
+
+
+def show_machine(machine: Machine) -> str:
+    """As a file has it."""
+    return yaml.safe_dump(machine.model_dump(exclude_none=True), sort_keys=False, allow_unicode=True, width=120)

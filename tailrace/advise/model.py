@@ -1,0 +1,123 @@
+"""What bounds the traffic of functions on one machine: each limit by name, of which the lowest is the bottleneck.
+
+Rates are of all functions together, as the published tables have them: each function counts what it forwards. Frames
+are with FCS; their bytes without it. Sources: the Ethernet MAC (IEEE 802.3: preamble and gap, 20 bytes); "SR-IOV for
+NFV solutions" (Intel, 2017): east/west, every hop of virtual functions crosses PCIe twice.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from tailrace.advise.machine import Machine
+
+Traffic = Literal["north-south", "east-west", "stack-netperf"]
+Interface = Literal["virtio", "vhost-user", "sr-iov"]
+TRAFFICS: Sequence[Traffic] = ("north-south", "east-west", "stack-netperf")
+INTERFACES: Sequence[Interface] = ("virtio", "vhost-user", "sr-iov")
+GAP, FCS = 20, 4
+SHORTEST = 64
+
+
+@dataclass(frozen=True)
+class Cell:
+    """What is asked: one kind of traffic, by one interface."""
+
+    traffic: Traffic
+    interface: Interface
+    frame: int
+    """Bytes with FCS; of the stack, bytes of a message."""
+    functions: int
+
+
+@dataclass(frozen=True)
+class Limit:
+    """One thing that bounds the rate."""
+
+    name: str
+    mpps: float
+
+
+def limits(machine: Machine, cell: Cell) -> list[Limit]:
+    """All that bounds a cell, lowest first. Empty where the machine has no such interface."""
+    found = {
+        ("stack-netperf", each): _stack for each in INTERFACES
+    } | {
+        ("north-south", "sr-iov"): _direct,
+        ("north-south", "vhost-user"): _switched,
+        ("north-south", "virtio"): _kernel,
+        ("east-west", "sr-iov"): _card_switch,
+        ("east-west", "vhost-user"): _hops,
+    }  # fmt: skip
+    make = found.get((cell.traffic, cell.interface))
+    try:
+        return sorted(make(machine, cell), key=lambda limit: limit.mpps) if make else []
+    except KeyError:
+        return []
+
+
+def mpps_of(gbps: float, frame: int) -> float:
+    """Frames a second, in millions, that carry so many bits without FCS."""
+    return gbps * 1e3 / (8 * (frame - FCS))
+
+
+def gbps_of(mpps: float, cell: Cell) -> float:
+    """Bits a second without FCS; of the stack, of messages."""
+    return mpps * 8 * (cell.frame - (0 if cell.traffic == "stack-netperf" else FCS)) / 1e3
+
+
+def line_mpps(machine: Machine, frame: int) -> float:
+    """Frames a second, in millions, that the link carries."""
+    return machine["line_gbps"] * 1e3 / (8 * (frame + GAP))
+
+
+def _each(fixed: float, byte: float, frame: int) -> float:
+    """Frames a second, in millions, of what takes so many ns for each, and for each byte above the shortest."""
+    return 1e3 / (fixed + byte * (frame - SHORTEST))
+
+
+def _direct(machine: Machine, cell: Cell) -> Iterator[Limit]:
+    core = _each(machine["direct_ns"], machine["direct_byte_ns"], cell.frame)
+    yield Limit("the functions' cores", core * cell.functions)
+    yield Limit("the card's frame rate", machine["card_mpps"])
+    yield Limit("the link", line_mpps(machine, cell.frame))
+    yield Limit("PCIe", mpps_of(machine["pcie_gbps"], cell.frame))
+
+
+def _card_switch(machine: Machine, cell: Cell) -> Iterator[Limit]:
+    """A hop leaves one function and enters the next by the card: it handles the frame twice."""
+    core = _each(machine["direct_ns"], machine["direct_byte_ns"], cell.frame)
+    yield Limit("the functions' cores", core * cell.functions)
+    yield Limit("the card's frame rate, twice for each hop", machine["card_mpps"] / 2)
+    yield Limit("PCIe, which each hop crosses both ways", mpps_of(machine["pcie_gbps"], cell.frame))
+
+
+def _switched(machine: Machine, cell: Cell) -> Iterator[Limit]:
+    core = _each(machine["vhost_ns"], machine["vhost_byte_ns"], cell.frame)
+    poller = machine["poller_ns"] + machine["poller_guest_ns"] * cell.functions
+    yield Limit("the functions' cores and their hops", core * cell.functions)
+    yield Limit("the core that polls the card", _each(poller, machine["poller_byte_ns"], cell.frame))
+    yield Limit("the link, as that core takes it without loss", machine["poller_line"] * line_mpps(machine, cell.frame))
+
+
+def _hops(machine: Machine, cell: Cell) -> Iterator[Limit]:
+    yield Limit(
+        "the cores that copy between functions",
+        _each(machine["hop_ns"], machine["hop_byte_ns"], cell.frame) * cell.functions,
+    )
+
+
+def _kernel(machine: Machine, cell: Cell) -> Iterator[Limit]:
+    """Dropping takes time as forwarding does, so the more is offered the less is forwarded (receive livelock)."""
+    offered = line_mpps(machine, cell.frame)
+    yield Limit("the kernel, busy with dropping", machine["kernel_mpps"] / (1 + offered / machine["kernel_drop_mpps"]))
+
+
+def _stack(machine: Machine, cell: Cell) -> Iterator[Limit]:
+    """Messages, not frames."""
+    fixed = {"virtio": "stack_virtio_ns", "vhost-user": "stack_vhost_ns", "sr-iov": "stack_direct_ns"}[cell.interface]
+    byte = "stack_direct_byte_ns" if cell.interface == "sr-iov" else "stack_byte_ns"
+    yield Limit("the guest's stack", _each(machine[fixed], machine[byte], cell.frame))
+    yield Limit("the link, as TCP uses it", machine["stack_gbps"] * 1e3 / (8 * cell.frame))

@@ -1,0 +1,105 @@
+"""Published tables of rates: a line for each cell, as CSV."""
+
+from __future__ import annotations
+
+import csv
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import cast
+
+from tailrace.advise.model import INTERFACES, TRAFFICS, Cell, Interface, Traffic, gbps_of
+from tailrace.errors import Mistake
+
+COLUMNS = ("traffic", "interface", "frame_bytes", "functions", "gbps", "mpps")
+_FRAMES, _MOST_FUNCTIONS = (64, 9000), 1024
+_MOST_MESSAGE = 1 << 24
+
+
+@dataclass(frozen=True)
+class Row:
+    """A cell as it was measured. Where `mpps` is missing, Gbit/s are compared."""
+
+    cell: Cell
+    gbps: float
+    mpps: float | None
+    rounding: float
+    """Half of the last digit that the compared figure has."""
+
+    @property
+    def measured(self) -> float:
+        return self.gbps if self.mpps is None else self.mpps
+
+    def predicted(self, mpps: float) -> float:
+        """A prediction as this row has its figure."""
+        return gbps_of(mpps, self.cell) if self.mpps is None else mpps
+
+    def error(self, predicted: float) -> float:
+        """As a part of what was measured; 0 within its rounding."""
+        off = abs(predicted - self.measured)
+        return 0.0 if off <= self.rounding else off / max(self.measured, self.rounding)
+
+
+def read_table(path: Path) -> list[Row]:
+    """Raises Mistake with all that is wrong in it."""
+    try:
+        text = path.read_text(encoding="utf-8-sig")
+    except (OSError, UnicodeDecodeError) as error:
+        raise Mistake(f"{path}: {getattr(error, 'strerror', None) or 'not text'}") from None
+    numbered = [(number, line) for number, line in enumerate(text.splitlines(), 1) if line.strip() and line[0] != "#"]
+    if not numbered or tuple(next(csv.reader([numbered[0][1]]))) != COLUMNS:
+        raise Mistake(f"{path}: expected the columns {','.join(COLUMNS)}")
+    rows: list[Row] = []
+    wrong: list[str] = []
+    for number, line in numbered[1:]:
+        try:
+            rows.append(_row(next(csv.reader([line]))))
+        except ValueError as error:
+            wrong.append(f"line {number}: {error}")
+    if wrong:
+        raise Mistake(f"{path}: {'; '.join(wrong)}")
+    if not rows:
+        raise Mistake(f"{path}: no cell is in it")
+    return rows
+
+
+def _row(words: Sequence[str]) -> Row:
+    if len(words) != len(COLUMNS):
+        raise ValueError(f"{len(words)} columns; expected {len(COLUMNS)}")
+    traffic, interface, frame, functions, gbps, mpps = (word.strip() for word in words)
+    cell = Cell(
+        cast(Traffic, _word("traffic", traffic, TRAFFICS)),
+        cast(Interface, _word("interface", interface, INTERFACES)),
+        _whole("frame_bytes", frame, *(_FRAMES if traffic != "stack-netperf" else (1, _MOST_MESSAGE))),
+        _whole("functions", functions, 1, _MOST_FUNCTIONS),
+    )
+    figure = mpps or gbps
+    return Row(cell, _amount("gbps", gbps), _amount("mpps", mpps) if mpps else None, _rounding(figure))
+
+
+def _word(column: str, text: str, known: Sequence[str]) -> str:
+    if text not in known:
+        raise ValueError(f"{column} {text!r}; expected {', '.join(known)}")
+    return text
+
+
+def _whole(column: str, text: str, least: int, most: int) -> int:
+    if not text.isascii() or not text.isdigit() or not least <= int(text) <= most:
+        raise ValueError(f"{column} {text!r}; expected {least} to {most}")
+    return int(text)
+
+
+def _amount(column: str, text: str) -> float:
+    try:
+        value = float(text)
+    except ValueError:
+        value = -1.0
+    if not 0 <= value < 1e9:
+        raise ValueError(f"{column} {text!r}; expected a number from 0")
+    return value
+
+
+def _rounding(figure: str) -> float:
+    """35.48 says 35.475 to 35.485; a hair more, for numbers that are not exact in binary."""
+    digits = len(figure.partition(".")[2])
+    return 0.5000001 * 10.0**-digits

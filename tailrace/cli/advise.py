@@ -1,0 +1,269 @@
+"""`tailrace advise`: which interface for which traffic, and why."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from typer.core import TyperGroup
+
+from tailrace.advise.calibrate import (
+    check,
+    fit,
+    interpolation_errors,
+    middle,
+    percentile,
+    worker_machine,
+)
+from tailrace.advise.chain import Chain, answers, turning_points
+from tailrace.advise.machine import PARAMETERS, Machine, read_machine, show_machine
+from tailrace.advise.model import FCS
+from tailrace.advise.table import read_table
+from tailrace.cli import complete
+from tailrace.cli.options import JsonOption
+from tailrace.cli.output import note, plain_table, print_json, print_line, run_command, wide_console
+from tailrace.errors import Mistake
+from tailrace.spec.load import load_located
+from tailrace.spec.model import Spec
+
+_FRAMES = "64,256,1518"
+_BINDING = "The rates are bounds: nothing else on the machine is taken into account."
+
+
+class _SpecFirst(TyperGroup):
+    """`tailrace advise SPEC` without another word."""
+
+    def resolve_command(self, ctx: Any, args: list[str]) -> Any:
+        if args and args[0] not in self.commands:
+            args = ["spec", *args]
+        return super().resolve_command(ctx, args)
+
+
+app = typer.Typer(
+    cls=_SpecFirst,
+    help="Predict what a chain carries with each kind of interface, and name the bottleneck.",
+    no_args_is_help=True,
+    rich_markup_mode=None,
+)
+MachineOption = Annotated[
+    Path | None,
+    typer.Option(metavar="FILE", help="The machine, by `advise calibrate`. Default: that of the published tables."),
+]
+
+
+@app.command()
+def spec(
+    spec: Annotated[Path, typer.Argument(metavar="SPEC", help="A spec.", autocompletion=complete.spec)],
+    machine: MachineOption = None,
+    frames: Annotated[str, typer.Option(metavar="LIST", help="Frame sizes with FCS.")] = _FRAMES,
+    as_json: JsonOption = False,
+) -> None:
+    """For each chain of a spec: the rate with each kind of interface, the bottleneck, and the kind to choose.
+
+    \b
+    tailrace advise examples/chain-of-two.yaml
+    tailrace advise examples/chain-of-two.yaml --machine here.yaml --frames 64,512 --json
+
+    `tailrace advise SPEC` is short for `tailrace advise spec SPEC`.
+    """
+    raise typer.Exit(run_command(lambda: _advise(spec, machine, frames, as_json=as_json)))
+
+
+@app.command()
+def validate(
+    table: Annotated[Path, typer.Argument(metavar="FILE.csv", help="A published table of rates.")],
+    calibrate: Annotated[
+        Path | None, typer.Option(metavar="FILE.csv", help="Fit the parameters to this table first.")
+    ] = None,
+    machine: MachineOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Compare a table of measured rates with the model's predictions, cell by cell.
+
+    \b
+    tailrace advise validate tables.csv
+    tailrace advise validate others.csv --calibrate tables.csv --json
+
+    The columns are traffic,interface,frame_bytes,functions,gbps,mpps. A cell within its own rounding counts as right.
+    Beside the model's errors stand those of an interpolation of the calibrating cells, or of the table's own.
+    """
+    raise typer.Exit(run_command(lambda: _validate(table, calibrate, machine, as_json=as_json)))
+
+
+@app.command()
+def calibrate(
+    benches: Annotated[list[Path], typer.Argument(metavar="HOP.json...", help="Results of `bench hop --json`.")],
+    output: Annotated[Path, typer.Option("--output", "-o", metavar="FILE", help="The machine's file.")],
+    as_json: JsonOption = False,
+) -> None:
+    """Make the parameters of this machine from what one hop costs here.
+
+    \b
+    sudo tailrace bench hop --frame 64 --against none --json > 64.json
+    sudo tailrace bench hop --frame 1518 --against none --json > 1518.json
+    tailrace advise calibrate 64.json 1518.json -o here.yaml
+    """
+    raise typer.Exit(run_command(lambda: _calibrate(benches, output, as_json=as_json)))
+
+
+def _frames(text: str) -> list[int]:
+    try:
+        found = [int(word) for word in text.split(",")]
+    except ValueError:
+        found = [0]
+    if not all(64 <= frame <= 1518 for frame in found):
+        raise Mistake(f"--frames {text}: expected sizes from 64 to 1518, such as {_FRAMES}")
+    return list(dict.fromkeys(found))
+
+
+def _chains(asked: Spec, machine: Machine) -> dict[str, Chain]:
+    wire = "line_gbps" in machine
+    return {
+        name: Chain(len(chain.path) - 2, asked.fabric.number, wire)
+        for name, chain in asked.chains.items()
+        if len(chain.path) > 2
+    }
+
+
+def _advise(path: Path, of: Path | None, frames: str, *, as_json: bool) -> int:
+    sizes, machine = _frames(frames), read_machine(of)
+    asked, document = load_located(path)
+    chains = _chains(asked, machine)
+    if not chains:
+        raise document.mistake(("chains",), "no chain leads through a function; expected one to advise on")
+    found: list[dict[str, Any]] = []
+    for name, chain in chains.items():
+        turns = turning_points(machine, chain)
+        found.append(
+            {
+                "chain": name,
+                "functions": chain.functions,
+                "rows": [
+                    {
+                        "frame_bytes": size,
+                        "interface": each.interface,
+                        "predicted_mpps": round(each.mpps, 4),
+                        "predicted_gbps": round(each.mpps * 8 * (size - FCS) / 1e3, 3),
+                        "bottleneck": each.bottleneck.name,
+                    }
+                    for size in sizes
+                    for each in answers(machine, chain, size)
+                ],
+                "recommended": [{"from_frame_bytes": size, "interface": interface} for size, interface in turns],
+            }
+        )
+    if as_json:
+        print_json({"machine": machine.name, "chains": found})
+        return 0
+    print_line(f"Machine: {machine.name}")
+    for each in found:
+        _show_chain(each)
+    if of is None:
+        note("this is the machine of the published tables; for this one: `tailrace advise calibrate`")
+    print_line(_BINDING)
+    return 0
+
+
+def _show_chain(chain: dict[str, Any]) -> None:
+    print_line("")
+    many = "1 function" if chain["functions"] == 1 else f"{chain['functions']} functions"
+    print_line(f"{chain['chain']}, {many}")
+    table = plain_table("frame", "interface", "Mpps", "Gbit/s", "bottleneck")
+    for row in chain["rows"]:
+        table.add_row(
+            f"{row['frame_bytes']} B", row["interface"], f"{row['predicted_mpps']:.3g}",
+            f"{row['predicted_gbps']:.3g}", row["bottleneck"],
+        )  # fmt: skip
+    wide_console().print(table)
+    (_, first), *others = [(each["from_frame_bytes"], each["interface"]) for each in chain["recommended"]]
+    words = "".join(f"; from frames of {size} B on {interface}" for size, interface in others)
+    print_line(f"Choose {first}{words}." if others else f"Choose {first}, whatever the size of frames.")
+
+
+def _validate(table: Path, calibrating: Path | None, of: Path | None, *, as_json: bool) -> int:
+    rows, machine = read_table(table), read_machine(of)
+    known = rows
+    if calibrating is not None:
+        known = read_table(calibrating)
+        machine = fit(machine, known, f"fitted to {calibrating.name}")
+    checked = check(machine, rows)
+    errors, baseline = [each.error for each in checked], interpolation_errors(rows, known)
+    document = {
+        "machine": machine.name,
+        "rows": [
+            {
+                "traffic": each.row.cell.traffic,
+                "interface": each.row.cell.interface,
+                "frame_bytes": each.row.cell.frame,
+                "functions": each.row.cell.functions,
+                "measured_mpps": each.row.mpps,
+                "measured_gbps": each.row.gbps,
+                "predicted_mpps": round(each.bottleneck.mpps, 4),
+                "bottleneck": each.bottleneck.name,
+                "error": round(each.error, 5),
+            }
+            for each in checked
+        ],
+        "left_out": len(rows) - len(checked),
+        "median_error": round(middle(errors), 5),
+        "p95_error": round(percentile(errors, 0.95), 5),
+        "interpolation_median_error": round(middle(baseline), 5),
+        "interpolation_p95_error": round(percentile(baseline, 0.95), 5),
+        "parameters": {
+            name: {**value.model_dump(), "unit": PARAMETERS[name].unit, "meaning": PARAMETERS[name].meaning}
+            for name, value in machine.parameters.items()
+        },
+    }
+    if as_json:
+        print_json(document)
+        return 0
+    _show_validation(document)
+    return 0
+
+
+def _show_validation(document: dict[str, Any]) -> None:
+    table = plain_table("traffic", "interface", "bytes", "functions", "measured", "predicted", "error", "bottleneck")
+    for row in document["rows"]:
+        stack = row["measured_mpps"] is None
+        measured = f"{row['measured_gbps']} Gbit/s" if stack else f"{row['measured_mpps']} Mpps"
+        predicted = row["predicted_mpps"] * (8 * row["frame_bytes"] / 1e3 if stack else 1)
+        table.add_row(
+            row["traffic"], row["interface"], str(row["frame_bytes"]), str(row["functions"]), measured,
+            f"{predicted:.3g}", f"{100 * row['error']:.1f} %", row["bottleneck"],
+        )  # fmt: skip
+    wide_console().print(table)
+    print_line(
+        f"Error: median {100 * document['median_error']:.1f} %, 95th percentile {100 * document['p95_error']:.1f} %; "
+        f"of an interpolation {100 * document['interpolation_median_error']:.1f} % and "
+        f"{100 * document['interpolation_p95_error']:.1f} %."
+    )
+
+
+def _calibrate(benches: list[Path], output: Path, *, as_json: bool) -> int:
+    points: dict[int, float] = {}
+    name = ""
+    for path in benches:
+        try:
+            document = json.loads(path.read_text())
+            sides = [pair["tailrace"] for pair in document["pairs"]]
+            times = sorted(1e3 * side["busy"] / side["mpps"] for side in sides)
+            points[int(document["frame"])] = times[len(times) // 2]
+            name = f"{document['machine']['cpu']}, Tailrace"
+        except OSError as error:
+            raise Mistake(f"{path}: {error.strerror}") from None
+        except (ValueError, LookupError, TypeError, ZeroDivisionError):
+            raise Mistake(f"{path}: expected a result of `tailrace bench hop --json`") from None
+    if len(points) < 2:
+        raise Mistake("expected results of two sizes of frame at least, such as 64 and 1518")
+    machine = worker_machine(name, points)
+    try:
+        output.write_text(show_machine(machine))
+    except OSError as error:
+        raise Mistake(f"{output}: {error.strerror}") from None
+    if as_json:
+        print_json(machine.model_dump(exclude_none=True))
+    else:
+        print_line(f"{output}: {machine['worker_ns']:.3g} ns a hop, {machine['worker_byte_ns']:.3g} ns for each byte.")
+    return 0

@@ -1,0 +1,189 @@
+"""The advisor: which limit bounds which traffic, how parameters are fitted, and how bad input is answered."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from tailrace.advise.calibrate import check, fit, interpolated, middle, percentile, predict, worker_machine
+from tailrace.advise.chain import Chain, answers, turning_points
+from tailrace.advise.machine import PARAMETERS, Machine, read_machine, show_machine
+from tailrace.advise.model import Cell, Interface, Traffic, limits, line_mpps
+from tailrace.advise.table import COLUMNS, read_table
+from tailrace.cli.main import app
+from tailrace.errors import Mistake
+
+REPOSITORY = Path(__file__).resolve().parents[2]
+PUBLISHED = read_machine()
+
+
+def bound(traffic: Traffic, interface: Interface, frame: int, functions: int) -> str:
+    found = predict(PUBLISHED, Cell(traffic, interface, frame, functions))
+    assert found is not None
+    return found.name
+
+
+def table(path: Path, *rows: str) -> Path:
+    path.write_text("# a table\n" + ",".join(COLUMNS) + "\n" + "".join(f"{row}\n" for row in rows))
+    return path
+
+
+def advise(*words: str | Path, status: int = 0) -> str:
+    done = CliRunner().invoke(app, ["advise", *map(str, words)])
+    assert done.exit_code == status, done.output
+    return done.output
+
+
+def test_the_link_carries_what_ethernet_says() -> None:
+    assert line_mpps(PUBLISHED, 64) == pytest.approx(40e3 / (84 * 8))
+
+
+@pytest.mark.parametrize(
+    ("traffic", "interface", "frame", "functions", "words"),
+    [
+        ("north-south", "sr-iov", 64, 1, "the functions' cores"),
+        ("north-south", "sr-iov", 64, 4, "the card's frame rate"),
+        ("north-south", "sr-iov", 1518, 4, "the link"),
+        ("east-west", "sr-iov", 256, 4, "the card's frame rate, twice for each hop"),
+        ("east-west", "sr-iov", 1518, 4, "PCIe, which each hop crosses both ways"),
+        ("north-south", "vhost-user", 64, 8, "the core that polls the card"),
+        ("east-west", "vhost-user", 64, 8, "the cores that copy between functions"),
+    ],
+)
+def test_the_bottleneck_is_the_published_one(
+    traffic: Traffic, interface: Interface, frame: int, functions: int, words: str
+) -> None:
+    assert bound(traffic, interface, frame, functions) == words
+
+
+def test_a_cell_that_a_machine_has_not_is_left_out() -> None:
+    assert limits(PUBLISHED, Cell("east-west", "virtio", 64, 2)) == []
+    assert limits(worker_machine("here", {64: 10.0, 1518: 100.0}), Cell("north-south", "sr-iov", 64, 1)) == []
+
+
+def test_parameters_that_made_a_table_are_found_again(tmp_path: Path) -> None:
+    wanted = {"hop_ns": 150.0, "hop_byte_ns": 0.25}
+    made = PUBLISHED.having(wanted)
+    rows = []
+    for frame in (64, 256, 1518):
+        for functions in (2, 8):
+            limit = predict(made, Cell("east-west", "vhost-user", frame, functions))
+            assert limit is not None
+            rows.append(f"east-west,vhost-user,{frame},{functions},1.0,{limit.mpps:.6f}")
+    found = fit(PUBLISHED, read_table(table(tmp_path / "t.csv", *rows)), "a test", resamples=3)
+    for name, value in wanted.items():
+        assert found[name] == pytest.approx(value, rel=0.01)
+        assert found.parameters[name].source == "a test"
+    assert found["card_mpps"] == PUBLISHED["card_mpps"], "nothing in the table depends on it"
+
+
+def test_a_cell_within_its_rounding_is_right(tmp_path: Path) -> None:
+    rows = read_table(table(tmp_path / "t.csv", "north-south,virtio,64,1,0.0,0.01", "stack-netperf,sr-iov,64,1,6.3,"))
+    assert [row.error(value) for row, value in zip(rows, (0.0149, 6.26), strict=True)] == [0, 0]
+    assert rows[0].error(0.03) == pytest.approx(2)
+    assert rows[1].measured == 6.3 and rows[1].predicted(1.0) == pytest.approx(0.512)
+
+
+def test_an_interpolation_leaves_out_what_is_asked_for(tmp_path: Path) -> None:
+    lines = [f"east-west,vhost-user,{frame},2,1,{mpps}" for frame, mpps in ((64, 8), (128, 99), (256, 2))]
+    rows = read_table(table(tmp_path / "t.csv", *lines))
+    assert interpolated(rows[1], rows) == pytest.approx(4)
+    assert interpolated(rows[1], rows[:2]) is None
+
+
+def test_errors_are_by_nearest_rank() -> None:
+    assert (percentile([4, 1, 3, 2], 0.5), percentile([1.0], 0.95), percentile([], 0.95)) == (2, 1, 0)
+    assert (middle([1, 2, 9]), middle([])) == (2, 0)
+
+
+def test_a_chain_takes_more_of_the_card_with_each_function() -> None:
+    (one,) = (each for each in answers(PUBLISHED, Chain(1, 1, True), 64) if each.interface == "sr-iov")
+    (two,) = (each for each in answers(PUBLISHED, Chain(2, 1, True), 64) if each.interface == "sr-iov")
+    assert two.mpps == pytest.approx(PUBLISHED["card_mpps"] / 3) and one.mpps > two.mpps
+    assert [kind for _, kind in turning_points(PUBLISHED, Chain(8, 1, True))][-1] == "vhost-user"
+
+
+def test_tailraces_switch_takes_a_hop_more_than_there_are_functions() -> None:
+    here = worker_machine("here", {64: 20.0, 1518: 165.4})
+    (answer,) = answers(here, Chain(2, 2, False), 64)
+    assert answer.mpps == pytest.approx(2 * 1e3 / (3 * 20)) and "2 cores, 3 hops" in answer.bottleneck.name
+    assert here["worker_byte_ns"] == pytest.approx(0.1)
+
+
+def test_a_machine_is_read_as_it_was_shown(tmp_path: Path) -> None:
+    (tmp_path / "m.yaml").write_text(show_machine(PUBLISHED))
+    assert read_machine(tmp_path / "m.yaml") == PUBLISHED
+    assert set(PUBLISHED.parameters) <= set(PARAMETERS)
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("{name: x, parameters: {hop_ns: {value: -1, source: me}}}", "not the parameters of a machine"),
+        ("{name: x, parameters: {hops: {value: 1, source: me}}}", "unknown parameters hops"),
+        ("[", "not the parameters of a machine"),
+        ("hello", "not the parameters of a machine"),
+    ],
+)
+def test_a_bad_machine_is_refused(tmp_path: Path, text: str, words: str) -> None:
+    (tmp_path / "m.yaml").write_text(text)
+    with pytest.raises(Mistake, match=words):
+        read_machine(tmp_path / "m.yaml")
+
+
+def test_all_that_is_wrong_with_a_table_is_said(tmp_path: Path) -> None:
+    bad = ("up-down,virtio,64,1,1,1", "north-south,virtio,63,1,1,1", "north-south,virtio,64,1,nan,1", "north-south")
+    with pytest.raises(Mistake) as caught:
+        read_table(table(tmp_path / "t.csv", *bad))
+    said = str(caught.value)
+    assert all(f"line {number}: " in said for number in (3, 4, 5, 6)) and "frame_bytes '63'" in said
+    for text in ("", "a,b\n", ",".join(COLUMNS)):
+        (tmp_path / "t.csv").write_text(text)
+        with pytest.raises(Mistake):
+            read_table(tmp_path / "t.csv")
+
+
+def test_the_command_advises_on_a_spec() -> None:
+    spec = REPOSITORY / "examples/chain-of-two.yaml"
+    said = advise(spec)
+    assert "Choose sr-iov; from frames of" in said and "the card's frame rate, 3 for each frame" in said
+    (chain,) = json.loads(advise(spec, "--frames", "512", "--json"))["chains"]
+    assert [row["frame_bytes"] for row in chain["rows"]] == [512, 512]
+    assert chain["rows"][0]["predicted_mpps"] > chain["rows"][1]["predicted_mpps"]
+
+
+def test_the_command_validates_a_table(tmp_path: Path) -> None:
+    path = table(tmp_path / "t.csv", "east-west,vhost-user,64,2,4.99,10.36", "east-west,virtio,64,2,1,1")
+    found = json.loads(advise("validate", path, "--json"))
+    (row,) = found["rows"]
+    assert row["error"] < 0.05 and found["left_out"] == 1 and row["bottleneck"].startswith("the cores that copy")
+    assert "Error: median" in advise("validate", path, "--calibrate", path)
+
+
+def test_the_command_calibrates_from_hops(tmp_path: Path) -> None:
+    for frame, mpps in ((64, 20.0), (1518, 5.0)):
+        pairs = [{"tailrace": {"busy": 1.0, "mpps": mpps}}]
+        document = {"frame": frame, "pairs": pairs, "machine": {"cpu": "a CPU"}}
+        (tmp_path / f"{frame}.json").write_text(json.dumps(document))
+    made = tmp_path / "here.yaml"
+    advise("calibrate", tmp_path / "64.json", tmp_path / "1518.json", "-o", made)
+    assert read_machine(made)["worker_ns"] == pytest.approx(50)
+    said = advise(REPOSITORY / "examples/chain.yaml", "--machine", made)
+    assert "a CPU, Tailrace" in said and "2 hops for each frame" in said
+    assert "two sizes" in advise("calibrate", tmp_path / "64.json", "-o", made, status=2)
+    (tmp_path / "64.json").write_text("{}")
+    assert "expected a result" in advise("calibrate", tmp_path / "64.json", "-o", made, status=2)
+
+
+def test_frames_that_are_none_are_refused() -> None:
+    assert "--frames 63" in advise(REPOSITORY / "examples/chain.yaml", "--frames", "63", status=2)
+
+
+def test_the_shipped_machine_is_whole() -> None:
+    assert isinstance(PUBLISHED, Machine) and all(value.source for value in PUBLISHED.parameters.values())
+    rows = [("north-south", "sr-iov"), ("east-west", "vhost-user"), ("stack-netperf", "virtio")]
+    assert all(limits(PUBLISHED, Cell(traffic, interface, 256, 2)) for traffic, interface in rows)  # type: ignore[arg-type]
+    assert check(PUBLISHED, []) == []
