@@ -121,6 +121,6 @@ def _cpus(wanted: int | None) -> tuple[int, tuple[int, ...]]:
 
 def _check_machines(image: str) -> list[str]:
     """What is to be said of machines here. Raises Mistake where there can be none."""
-    InMachine().check()
     machine_image(image)
+    InMachine().check()
     return list(acceleration().notes)
