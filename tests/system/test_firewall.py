@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from routed_hosts import run
 from running_node import Command, needs_a_node, open_folder, wait_until
 
 from tailrace.functions.show import Shown, ask
@@ -25,12 +26,6 @@ from tailrace.switch.config import function_name
 pytestmark = [*needs_a_node, pytest.mark.requires_program("ip", "ping", "iperf3", "curl")]
 SECONDS = 2
 DENIED = "drop_rule"
-
-
-def run(*arguments: str, timeout: float = 60, status: int | None = 0) -> str:
-    done = subprocess.run(arguments, capture_output=True, text=True, timeout=timeout, check=False)
-    assert status is None or done.returncode == status, f"{' '.join(arguments)}\n{done.stdout}\n{done.stderr}"
-    return done.stdout + done.stderr
 
 
 @dataclass
