@@ -74,13 +74,14 @@ class Host:
         """Whether it is answered from there."""
         return self.says(to, "1 received", *options)
 
-    def introduces_itself(self, to: str) -> bool:
-        """Asks for that address anew, by which its own is heard of, and says whether it is answered from there.
+    def introduces_itself(self, version: int) -> bool:
+        """Asks for the router's address anew, by which its own is heard of, and says whether it is answered from there.
 
         A kernel ignores a new address of a neighbour that it has heard from within the last second (locktime).
+        It hears of the source alone, and Linux takes the newest of several IPv6 addresses unless told.
         """
         self.run("ip", "neighbour", "flush", "dev", "eth0")
-        return self.reaches(to)
+        return self.reaches(self.routers[version], "-I", self.addresses[version])
 
     def ping_all(self, to: str, count: int = 10) -> str:
         """What ping says whose first packets are all answered. It waits for the last answers only with a deadline."""

@@ -181,15 +181,21 @@ def test_a_neighbour_that_moves_is_followed(scene: Scene) -> None:
     left, right = scene.left, scene.right
     old = right.run("cat", "/sys/class/net/eth0/address").strip()
     try:
-        right.run("ip", "link", "set", "eth0", "address", "02:00:00:00:79:99")
         for version in (4, 6):
-            wait_until(partial(right.introduces_itself, right.routers[version]), 60)
-            wait_until(partial(left.reaches, right.addresses[version]))
+            left.ping_all(right.addresses[version])
+            scene.within("ip", "neighbour", "change", right.addresses[version], "dev", "port1", "nud", "reachable")
+        right.run("ip", "link", "set", "eth0", "address", "02:00:00:00:79:99")
+
+        def followed(version: int) -> bool:
+            return right.introduces_itself(version) and left.reaches(right.addresses[version])
+
+        for version in (4, 6):
+            wait_until(partial(followed, version), 60)
         assert "02:00:00:00:79:99" in scene.within("ip", "neighbour", "show", "dev", "port1")
     finally:
         right.run("ip", "link", "set", "eth0", "address", old)
-        for router in right.routers.values():
-            wait_until(partial(right.introduces_itself, router), 60)
+        for version in right.routers:
+            wait_until(partial(right.introduces_itself, version), 60)
 
 
 def test_what_was_set_in_its_namespace_outlives_the_function(scene: Scene) -> None:
