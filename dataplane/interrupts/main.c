@@ -103,21 +103,30 @@ static int begin_run(struct sender *sender)
 static json_t *begin(void *context, json_t *params, struct control_error *error)
 {
 	struct sender *sender = context;
-	json_int_t count, period;
+	json_int_t count, period, budget;
+	const char *clock;
 	int failed;
 
-	if (control_unpack(params, error, "{s:I, s:I}", "count", &count, "period_ns", &period) != 0)
+	if (control_unpack(params, error, "{s:I, s:I, s:I, s:s}", "count", &count, "period_ns", &period, "budget_ns",
+			   &budget, "clock", &clock) != 0)
 		return NULL;
-	if (count < 1 || period < PERIOD_NS_LEAST || period > PERIOD_NS_MOST)
+	if (count < 1 || period < PERIOD_NS_LEAST || period > PERIOD_NS_MOST || budget < 0)
 		return control_fail(error, CONTROL_INVALID_PARAMS,
-				    "expected a count from 1 and a period_ns from %d to %d", PERIOD_NS_LEAST,
-				    PERIOD_NS_MOST);
+				    "expected a count from 1, a period_ns from %d to %d, and a budget_ns",
+				    PERIOD_NS_LEAST, PERIOD_NS_MOST);
+	if (strcmp(clock, "monotonic") != 0 && strcmp(clock, "tai") != 0)
+		return control_fail(error, CONTROL_INVALID_PARAMS, "expected the clock monotonic or tai");
 	if (sender->running && !atomic_load_explicit(&sender->done, memory_order_acquire))
 		return control_fail(error, CONTROL_FAILED, "interrupts are raised already; end that first");
 	end_run(sender);
 	memset(&sender->run, 0, sizeof(sender->run));
 	sender->run.count = (uint64_t)count;
-	sender->run.period_ns = (uint64_t)period;
+	sender->run.budget_ns = (uint64_t)budget;
+	sender->run.grid = (struct grid){
+		.clock = strcmp(clock, "tai") == 0 ? CLOCK_TAI : CLOCK_MONOTONIC,
+		.period_ns = (uint64_t)period,
+		.ahead = grid_ahead,
+	};
 	sender->stop = false;
 	sender->done = false;
 	failed = begin_run(sender);
@@ -153,9 +162,10 @@ static json_t *look(void *context, json_t *params, struct control_error *error)
 	if (!sender->running || !atomic_load_explicit(&sender->done, memory_order_acquire))
 		return found;
 	json_object_set_new(found, "result",
-			    json_pack("{s:I, s:I, s:I, s:I, s:f, s:o, s:o, s:o}", "raised",
+			    json_pack("{s:I, s:I, s:I, s:I, s:I, s:I, s:f, s:o, s:o, s:o}", "raised",
 				      (json_int_t)run->counts.raised, "lost", (json_int_t)run->counts.lost, "wrong",
-				      (json_int_t)run->counts.wrong, "held", (json_int_t)run->counts.held,
+				      (json_int_t)run->counts.wrong, "held", (json_int_t)run->counts.held, "reset",
+				      (json_int_t)run->counts.reset, "over", (json_int_t)run->counts.over,
 				      "clock_error_ns", (double)clock_ns(&sender->interrupts.rate, run->before.error),
 				      "latency", describe_latency(&run->latency), "late", describe_latency(&run->late),
 				      "fault",
@@ -170,7 +180,7 @@ static json_t *version(void *context, json_t *params, struct control_error *erro
 
 static const struct control_method methods[] = {
 	{"version", version, CONTROL_NO_PARAMS},
-	{"interrupts.begin", begin, CONTROL_PARAMS("count", "period_ns")},
+	{"interrupts.begin", begin, CONTROL_PARAMS("count", "period_ns", "budget_ns", "clock")},
 	{"interrupts.look", look, CONTROL_NO_PARAMS},
 	{"interrupts.end", end, CONTROL_NO_PARAMS},
 };

@@ -19,22 +19,6 @@ struct raiser {
 	bool waiting; /* for the last interrupt */
 };
 
-static uint64_t now_ns(void)
-{
-	struct timespec now;
-
-	clock_gettime(CLOCK_MONOTONIC, &now);
-	return (uint64_t)now.tv_sec * 1000000000 + (uint64_t)now.tv_nsec;
-}
-
-static void sleep_until(uint64_t ns)
-{
-	const struct timespec until = {.tv_sec = (time_t)(ns / 1000000000), .tv_nsec = (long)(ns % 1000000000)};
-
-	while (clock_nanosleep(CLOCK_MONOTONIC, TIMER_ABSTIME, &until, NULL) != 0)
-		;
-}
-
 static void ring(const struct interrupts *interrupts)
 {
 	const uint64_t one = 1;
@@ -48,7 +32,7 @@ static void collect(struct raiser *raiser)
 {
 	struct interrupts *interrupts = raiser->interrupts;
 	struct interrupts_run *run = raiser->run;
-	uint64_t now = __rdtsc(), arrived_at;
+	uint64_t now = __rdtsc(), arrived_at, ns;
 	int64_t took;
 
 	if (!raiser->waiting)
@@ -64,17 +48,20 @@ static void collect(struct raiser *raiser)
 	arrived_at = atomic_load_explicit(&interrupts->page->arrived_at, memory_order_relaxed);
 	now = __rdtsc();
 	took = (int64_t)(clocks_here(&run->before, arrived_at) - raiser->raised_at);
-	if (took < -(int64_t)run->before.error || took > (int64_t)(now - raiser->raised_at + run->before.error))
+	if (took < -(int64_t)run->before.error || took > (int64_t)(now - raiser->raised_at + run->before.error)) {
 		run->counts.wrong++;
-	else
-		histogram_record(&run->latency, clock_ns(&interrupts->rate, took < 0 ? 0 : (uint64_t)took));
+		return;
+	}
+	ns = clock_ns(&interrupts->rate, took < 0 ? 0 : (uint64_t)took);
+	histogram_record(&run->latency, ns);
+	run->counts.over += ns > run->budget_ns;
 }
 
-static void raise_one(struct raiser *raiser, uint64_t meant_ns)
+static void raise_one(struct raiser *raiser, uint64_t late_ns)
 {
 	struct interrupts *interrupts = raiser->interrupts;
 
-	histogram_record(&raiser->run->late, now_ns() - meant_ns);
+	histogram_record(&raiser->run->late, late_ns);
 	atomic_store_explicit(&interrupts->page->raised, ++interrupts->number, memory_order_release);
 	raiser->waiting = true;
 	raiser->run->counts.raised++;
@@ -84,21 +71,25 @@ static void raise_one(struct raiser *raiser, uint64_t meant_ns)
 
 static void raise_all(struct raiser *raiser, const atomic_bool *stop)
 {
+	static const struct timespec look = {.tv_nsec = LOOK_NS};
 	struct interrupts_run *run = raiser->run;
-	uint64_t meant = now_ns();
+	uint64_t late_ns;
+	bool due;
 
+	grid_start(&run->grid);
 	for (uint64_t tick = 0; tick < run->count && !atomic_load_explicit(stop, memory_order_relaxed); tick++) {
-		meant += run->period_ns;
-		sleep_until(meant);
+		due = grid_wait(&run->grid, &late_ns);
 		collect(raiser);
-		if (raiser->waiting)
+		if (!due)
+			run->counts.reset++;
+		else if (raiser->waiting)
 			run->counts.held++;
 		else
-			raise_one(raiser, meant);
+			raise_one(raiser, late_ns);
 		atomic_store_explicit(&run->ticks, tick + 1, memory_order_relaxed);
 	}
 	while (raiser->waiting) {
-		sleep_until(now_ns() + LOOK_NS);
+		clock_nanosleep(CLOCK_MONOTONIC, 0, &look, NULL);
 		collect(raiser);
 	}
 }

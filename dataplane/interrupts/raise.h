@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * Raises interrupts at a steady period, one at a time, and accounts for each: it has arrived, and how long that took,
- * or it is lost.  At a moment when the one before has not arrived none is raised, and that is counted.
+ * or it is lost.  At a moment when the one before has not arrived, or when the clock was set, none is raised, and that
+ * is counted.
  *
  * One thread does it, of which another asks how far it is.
  */
@@ -14,6 +15,7 @@
 #include "common/histogram.h"
 #include "interrupts/clocks.h"
 #include "interrupts/doorbell.h"
+#include "interrupts/grid.h"
 #include "tester/clock.h"
 
 struct interrupts {
@@ -30,6 +32,8 @@ struct interrupts_counts {
 	uint64_t lost;	/* has not arrived within a second */
 	uint64_t wrong; /* the receiver's time is before it was raised, or has not come yet */
 	uint64_t held;	/* was not raised, because the one before had not arrived */
+	uint64_t reset; /* was not raised, because the clock was set */
+	uint64_t over;	/* has arrived, but later than the budget allows */
 };
 
 enum interrupts_fault {
@@ -40,10 +44,11 @@ enum interrupts_fault {
 
 struct interrupts_run {
 	/* What is asked for. */
-	uint64_t count, period_ns;
+	uint64_t count, budget_ns;
+	struct grid grid; /* when they are due */
 
 	/* What is found. */
-	_Atomic uint64_t ticks; /* done, raised or held */
+	_Atomic uint64_t ticks; /* done: raised, held or reset */
 	struct interrupts_counts counts;
 	struct histogram latency; /* ns from raised to arrived */
 	struct histogram late;	  /* ns from the moment that was meant to raised */

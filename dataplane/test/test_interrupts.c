@@ -29,10 +29,11 @@ struct receiver {
 	int event;
 	int64_t ahead;	   /* of its clock */
 	uint64_t delay_ns; /* before it notes the time */
-	bool deaf;	   /* notes none */
-	int64_t lies;	   /* is added to each time of arrival */
-	bool mute;	   /* answers no question */
-	int64_t jumps;	   /* of its clock, once interrupts have come */
+	uint64_t budget_ns;
+	bool deaf;     /* notes none */
+	int64_t lies;  /* is added to each time of arrival */
+	bool mute;     /* answers no question */
+	int64_t jumps; /* of its clock, once interrupts have come */
 	_Atomic bool end;
 	pthread_t thread;
 };
@@ -106,7 +107,8 @@ static struct interrupts_run *raise_to(struct receiver receiver)
 	interrupts.page = receiver.page;
 	interrupts.call = doorbell.call;
 	run->count = COUNT;
-	run->period_ns = PERIOD_NS;
+	run->budget_ns = receiver.budget_ns;
+	run->grid = (struct grid){.clock = CLOCK_MONOTONIC, .period_ns = PERIOD_NS, .ahead = grid_ahead};
 	assert_int_equal(pthread_create(&receiver.thread, NULL, receive, &receiver), 0);
 	interrupts_raise(&interrupts, run, &stop);
 	receiver.end = true;
@@ -150,6 +152,72 @@ static void a_delay_is_in_every_latency(void **state)
 
 	assert_true(run->latency.tally.min + doubt >= DELAY_NS);
 	free(run);
+}
+
+static void what_comes_later_than_the_budget_is_counted(void **state)
+{
+	struct interrupts_run *run = raise_to((struct receiver){.delay_ns = DELAY_NS, .budget_ns = DELAY_NS / 2});
+
+	assert_int_equal(run->counts.over, run->latency.tally.count);
+	free(run);
+	run = raise_to((struct receiver){.delay_ns = DELAY_NS, .budget_ns = UINT64_MAX});
+	assert_true(run->latency.tally.count > 0);
+	assert_int_equal(run->counts.over, 0);
+	free(run);
+}
+
+enum { SLEWED_NS = 300 }; /* in a period: more than Linux would */
+static int64_t clock_ahead;
+
+static int64_t slewed(clockid_t clock)
+{
+	return clock_ahead += SLEWED_NS;
+}
+
+static int64_t set_meanwhile(clockid_t clock)
+{
+	const int64_t is = clock_ahead;
+
+	clock_ahead = 1000000000;
+	return is;
+}
+
+static uint64_t monotonic_ns(void)
+{
+	struct timespec now;
+
+	clock_gettime(CLOCK_MONOTONIC, &now);
+	return (uint64_t)now.tv_sec * 1000000000 + (uint64_t)now.tv_nsec;
+}
+
+static void moments_are_whole_periods_of_a_clock_that_is_slewed(void **state)
+{
+	struct grid grid = {.clock = CLOCK_TAI, .period_ns = PERIOD_NS, .ahead = slewed};
+	uint64_t late, due;
+
+	clock_ahead = 123456;
+	grid_start(&grid);
+	for (unsigned i = 0; i < COUNT; i++) {
+		due = grid.due + PERIOD_NS;
+		assert_true(grid_wait(&grid, &late));
+		assert_int_equal(grid.due, due);
+		assert_int_equal(grid.due % PERIOD_NS, 0);
+		assert_true(monotonic_ns() + (uint64_t)clock_ahead >= grid.due + late);
+	}
+}
+
+static void moments_begin_anew_when_the_clock_is_set(void **state)
+{
+	struct grid grid = {.clock = CLOCK_TAI, .period_ns = PERIOD_NS, .ahead = set_meanwhile};
+	uint64_t late;
+
+	clock_ahead = 0;
+	grid_start(&grid);
+	assert_false(grid_wait(&grid, &late));
+	assert_int_equal(grid.due % PERIOD_NS, 0);
+	assert_true(grid.due <= monotonic_ns() + 1000000000 && grid.due > 1000000000);
+	assert_true(grid_wait(&grid, &late));
+	assert_true(monotonic_ns() + 1000000000 >= grid.due + late);
 }
 
 static void what_does_not_arrive_is_lost(void **state)
@@ -275,6 +343,9 @@ int main(void)
 		cmocka_unit_test(every_interrupt_is_accounted_for),
 		cmocka_unit_test(another_clock_is_found),
 		cmocka_unit_test(a_delay_is_in_every_latency),
+		cmocka_unit_test(what_comes_later_than_the_budget_is_counted),
+		cmocka_unit_test(moments_are_whole_periods_of_a_clock_that_is_slewed),
+		cmocka_unit_test(moments_begin_anew_when_the_clock_is_set),
 		cmocka_unit_test(what_does_not_arrive_is_lost),
 		cmocka_unit_test(times_that_cannot_be_are_counted_and_used_for_nothing),
 		cmocka_unit_test(a_clock_that_is_set_meanwhile_is_a_fault),

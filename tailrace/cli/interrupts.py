@@ -36,6 +36,7 @@ from tailrace.results import RunFolder
 from tailrace.spec.units import parse_duration
 
 PERIOD_LEAST, PERIOD_MOST = 10e-6, 1.0
+TTI_BUDGET_NS = 50_000
 
 
 def interrupts(
@@ -46,6 +47,15 @@ def interrupts(
     duration: Annotated[str, typer.Option(metavar="TIME", help="Of the whole run, such as 40m.")] = "60s",
     cpu: Annotated[
         int | None, typer.Option(metavar="N", help="The CPU of the receivers. Default: the last that is free.")
+    ] = None,
+    tti: Annotated[
+        bool,
+        typer.Option(
+            "--tti", help="Transmission time intervals: they begin at whole periods of TAI; a budget of 50us."
+        ),
+    ] = False,
+    budget: Annotated[
+        str | None, typer.Option(metavar="TIME", help="Count those that arrive later than that, and say a verdict.")
     ] = None,
     load: Annotated[str, typer.Option(metavar="LIST", help="What else runs, in turn: none, cpu, memory.")] = "none",
     image: Annotated[str, typer.Option(metavar="NAME", help="The machines' image.")] = DEFAULT,
@@ -58,6 +68,7 @@ def interrupts(
     sudo tailrace measure interrupts
     sudo tailrace measure interrupts --sides native --period 100us --duration 10s
     sudo tailrace measure interrupts --duration 40m --load cpu
+    sudo tailrace measure interrupts --tti --sides native --duration 10s
 
     native: a thread of real-time priority waits in a process. tuned and untuned: it waits in a machine, at `latency:
     high` and `latency: normal`. There the interrupt is a message-signalled one (MSI-X) of a device. All take turns on
@@ -70,7 +81,8 @@ def interrupts(
         every = _seconds("--period", period)
         if not PERIOD_LEAST <= every <= PERIOD_MOST:
             raise Mistake(f"--period {period}: expected 10us to 1s")
-        receivers = [Side(name, round(every * 1e9)) for name in names]
+        within = _budget(budget, every, tti=tti)
+        receivers = [Side(name, round(every * 1e9), within, "tai" if tti else "monotonic") for name in names]
         core, control = _cpus(cpu)
         plan = HostPlan(
             receivers, loads, {core: RECEIVER, control[0]: SENDS}, control, _seconds("--duration", duration)
@@ -106,6 +118,16 @@ def _seconds(option: str, text: str) -> float:
         return parse_duration(text)
     except ValueError as error:
         raise Mistake(f"{option}: {error}") from None
+
+
+def _budget(text: str | None, period: float, *, tti: bool) -> int | None:
+    """In ns; None: there is none."""
+    if text is None:
+        return min(TTI_BUDGET_NS, round(period * 1e9)) if tti else None
+    seconds = _seconds("--budget", text)
+    if not 1e-6 <= seconds <= period:
+        raise Mistake(f"--budget {text}: expected 1us to the period, {period * 1e3:g}ms")
+    return round(seconds * 1e9)
 
 
 def _cpus(wanted: int | None) -> tuple[int, tuple[int, ...]]:

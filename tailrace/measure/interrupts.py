@@ -18,6 +18,7 @@ from tailrace.errors import Failure, Fault
 from tailrace.functions.machine import InMachine
 from tailrace.functions.program import INTERRUPT_RECEIVER
 from tailrace.functions.runtime import Instance
+from tailrace.measure.discipline import Watched
 from tailrace.measure.host.plan import HostPlan
 from tailrace.measure.host.run import measure_host
 from tailrace.measure.host.tools import PRIORITY, Progress, Setting, Slice
@@ -29,6 +30,7 @@ from tailrace.process.programs import own_program
 from tailrace.resources.place import Place
 from tailrace.results import RunFolder
 from tailrace.results.histogram import Histogram
+from tailrace.results.host import Budget
 from tailrace.switch.confine import group_for, let_pass, make_folder
 from tailrace.switch.control import Control, ControlLost, connect_when_ready
 
@@ -64,16 +66,17 @@ _DOMAIN = """\
 
 @dataclass
 class Account:
-    """What became of all interrupts of a side: raised = arrived + lost + wrong."""
+    """What became of all moments of a side: raised + held + reset, and raised = arrived + lost + wrong."""
 
     raised: int = 0
     lost: int = 0
     wrong: int = 0
     held: int = 0
+    reset: int = 0
     clock_error_ns: float = 0.0
 
     def add(self, result: Mapping[str, Any]) -> None:
-        for name in ("raised", "lost", "wrong", "held"):
+        for name in ("raised", "lost", "wrong", "held", "reset"):
             setattr(self, name, getattr(self, name) + int(result[name]))
         self.clock_error_ns = max(self.clock_error_ns, float(result["clock_error_ns"]))
 
@@ -88,6 +91,8 @@ class Account:
                 f"{side}: {self.held} times no interrupt was raised, because the one before had not arrived: the "
                 "period is too short for it"
             )
+        if self.reset:
+            yield f"{side}: {self.reset} times the clock was set, and the moments began anew from there"
         if self.clock_error_ns > 0:
             yield f"{side}: its clock and this host's are joined within {self.clock_error_ns / 1000:.2f} µs"
 
@@ -98,6 +103,10 @@ class Side:
 
     side: str
     period_ns: int
+    budget_ns: int | None = None
+    """Within which each is to arrive."""
+    clock: Literal["monotonic", "tai"] = "monotonic"
+    """By which they are due at whole periods."""
     account: Account = field(default_factory=Account)
     _control: Control | None = None
     _sender: Process | None = None
@@ -184,9 +193,11 @@ class Side:
         self.account.add(result)
         if result["fault"] is not None:
             raise Failure(f"{self.side}: {result['fault']}")
-        missed = int(result["lost"]) + int(result["wrong"])
+        missed, budget = int(result["lost"]) + int(result["wrong"]), None
+        if self.budget_ns is not None:
+            budget = Budget(us=self.budget_ns / 1000, late=int(result["over"]), missed=missed + int(result["held"]))
         return {
-            self.name: {_cpu(setting.cpus, RECEIVER): Slice(_histogram(result["latency"]), missed)},
+            self.name: {_cpu(setting.cpus, RECEIVER): Slice(_histogram(result["latency"]), missed, budget)},
             TIMER: {_cpu(setting.cpus, SENDS): Slice(_histogram(result["late"]))},
         }
 
@@ -194,7 +205,11 @@ class Side:
         assert self._sender is not None and self._receiver is not None and self._launcher is not None
         began = time.monotonic()
         control.call(
-            "interrupts.begin", count=max(1, seconds * 1_000_000_000 // self.period_ns), period_ns=self.period_ns
+            "interrupts.begin",
+            count=max(1, seconds * 1_000_000_000 // self.period_ns),
+            period_ns=self.period_ns,
+            budget_ns=self.budget_ns or 0,
+            clock=self.clock,
         )
         try:
             while True:
@@ -230,12 +245,19 @@ def measure_interrupts(
 ) -> None:
     """All sides in turn, as the plan has it. Raises Failure, Mistake."""
     core = _cpu(plan.cpus, RECEIVER)
+    clock, began = Watched(), time.monotonic()
+
+    def look() -> None:
+        for note in clock.look(time.monotonic() - began) if any(side.clock == "tai" for side in sides) else ():
+            folder.note(note)
+
     with ExitStack() as up:
         for side in sides:
             report.stage(f"starting {side.side}", START_SECONDS if side.side == NATIVE else BOOT_SECONDS)
             up.enter_context(side.up(launcher, core, plan.control, image))
+        look()
         try:
-            measure_host(plan, folder, report)
+            measure_host(plan, folder, report, after=look)
         finally:
             for side in sides:
                 for note in side.account.notes(side.side):

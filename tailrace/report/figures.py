@@ -356,7 +356,7 @@ def faultless(run: Run) -> bool:
 
 def tone(run: Run) -> str:
     """How the verdict is to be seen: bad, good, or neutral where order was disturbed as planned or nothing is said."""
-    if not faultless(run):
+    if not faultless(run) or any(trial.budget is not None and not trial.budget.kept() for trial in run.host_trials):
         return "bad"
     return "good" if run.valid and (run.trials or run.host_trials) and not disturbed(run) else "neutral"
 

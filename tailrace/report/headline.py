@@ -43,6 +43,8 @@ def headline(run: Run) -> list[str]:
         found = _of_pairs(run)
     elif run.findings:
         found = _of_findings(run)
+    elif run.host_trials:
+        found = _of_budgets(run)
     else:
         found = _of_trials(run)
     return [text for text, _ in zip(found, range(MOST), strict=False)]
@@ -101,6 +103,21 @@ def _lost(run: Run, rounds: Sequence[Trial]) -> str:
         if (number := sum(trial.total(name) for trial in rounds if is_fault(name, trial, planned)))
     ]
     return ", ".join(faults) or "nothing lost"
+
+
+# ------- interrupts with a budget -------
+
+
+def _of_budgets(run: Run) -> Iterator[str]:
+    for trial in run.host_trials:
+        if (budget := trial.budget) is not None:
+            # What was not raised is among the missed, and not among the values.
+            kept = "kept" if budget.kept() else f"not kept: {count(budget.late)} late, {count(budget.missed)} missed"
+            within = count(trial.samples - budget.late)
+            yield (
+                f"{plain(trial.test)}, load {trial.load}: {within} interrupts arrived within {duration(budget.us)}; "
+                f"the budget is {kept}"
+            )
 
 
 # ------- findings -------

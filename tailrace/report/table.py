@@ -211,6 +211,8 @@ def _print_hops(hops: HopTable, console: Console) -> None:
 
 
 def _print_host(run: Run, console: Console) -> None:
+    for text in headline(run):
+        console.print(Text(text, style="bold"))
     for heading, rows in host.groups(run):
         console.print(Text(heading, style="bold"))
         made = Table(box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0), pad_edge=False, header_style="bold")

@@ -206,4 +206,6 @@ def of_host(run: Run) -> dict[str, ByFigure]:
             values = ((name, getattr(trial.latency_us, each)) for each, name in _HOST_FIGURES.items())
             found |= {(name, "µs"): Values([value]) for name, value in values}
         found["missed", "values"] = Values([trial.missed])
+        if trial.budget is not None:
+            found["over budget", "intervals"] = Values([trial.budget.late + trial.budget.missed])
     return cases

@@ -20,6 +20,20 @@ class HostInterval(Record):
     max_us: Amount | None = Field(description="Largest value of the slice in µs; null if it has none.")
 
 
+class Budget(Record):
+    """What became of the intervals in each of which an interrupt is to arrive within a time."""
+
+    us: Amount = Field(description="That time, in µs.")
+    late: Count = Field(description="Intervals whose interrupt arrived later than that.")
+    missed: Count = Field(
+        description="Intervals whose interrupt did not arrive, or was not raised because the one before had not."
+    )
+
+    def kept(self) -> bool:
+        """Whether every interrupt was in time."""
+        return self.late == 0 and self.missed == 0
+
+
 class HostTrial(Record):
     """How late one CPU wakes up, or how long it is taken from a program, measured by one tool under one load."""
 
@@ -43,6 +57,9 @@ class HostTrial(Record):
         "interrupt did not arrive."
     )
     latency_us: Latency | None = Field(description="The values in µs; null if there are none.")
+    budget: Budget | None = Field(
+        default=None, description="Of interrupts with a budget, how it was kept; null of everything else."
+    )
     histogram: HistogramReference | None = Field(description="The whole distribution; null if there is no value.")
     intervals: tuple[HostInterval, ...] = Field(description="The slices in order of time.")
 

@@ -23,12 +23,28 @@ def test_each_interrupt_is_accounted_for(command: Command) -> None:
     assert native["role"] == "receiver"
 
 
+def test_intervals_that_are_late_or_missed_are_counted(command: Command) -> None:
+    """A budget that some keep and a budget that all keep, if no interrupt is missed."""
+    for budget, all_late in (("1us", True), ("1s", False)):
+        words = ("--tti", "--period", "1s" if budget == "1s" else "1ms", "--budget", budget)
+        done = command("measure", "interrupts", "--sides", "native", "--duration", "2s", *words, "--json")
+        run = json.loads(done.stdout)
+        (native,) = [trial for trial in run["host_trials"] if trial["test"] == "interrupt-native"]
+        found = native["budget"]
+        assert found["us"] == (1e6 if budget == "1s" else 1)
+        assert native["samples"] + found["missed"] == (2 if budget == "1s" else 2000)
+        assert found["late"] == (native["samples"] if all_late else 0)
+        assert any("disciplin" in note for note in run["notes"])
+
+
 @pytest.mark.parametrize(
     ("words", "said"),
     [
         (("--sides", "native,foreign"), "'foreign' is unknown; expected native, tuned, untuned"),
         (("--period", "1us"), "expected 10us to 1s"),
         (("--period", "soon"), "--period"),
+        (("--budget", "2ms"), "--budget 2ms: expected 1us to the period, 1ms"),
+        (("--tti", "--budget", "soon"), "--budget"),
         (("--cpu", "4096"), "is not available"),
         (("--sides", "tuned", "--image", "missing"), "there is no image 'missing'"),
     ],

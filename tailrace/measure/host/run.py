@@ -23,7 +23,7 @@ from tailrace.resources.boot import boot_id
 from tailrace.resources.topology import allowed_cpus
 from tailrace.results import Run, RunFolder
 from tailrace.results.histogram import Histogram, merge
-from tailrace.results.host import HostInterval, HostSoak, HostTrial
+from tailrace.results.host import Budget, HostInterval, HostSoak, HostTrial
 from tailrace.results.model import ClockStep, Gap, timestamp
 from tailrace.results.run import load_histogram
 
@@ -40,12 +40,18 @@ class _Series:
     missed: int = 0
     seconds: float = 0.0
     intervals: list[HostInterval] = field(default_factory=list)
+    budget: Budget | None = None
 
 
 def measure_host(
-    plan: HostPlan, folder: RunFolder, report: Reporter, switch: Callable[[str | None], None] = lambda _: None
+    plan: HostPlan,
+    folder: RunFolder,
+    report: Reporter,
+    switch: Callable[[str | None], None] = lambda _: None,
+    after: Callable[[], None] = lambda: None,
 ) -> None:
-    """Measures everything that the folder does not have yet; `switch` brings the host into a profile before its slices.
+    """Measures everything that the folder does not have yet; `switch` brings the host into a profile before its slices,
+    and `after` is called after each slice.
 
     Raises Failure.
     """
@@ -79,6 +85,7 @@ def measure_host(
                     steps = (*soak.clock_steps, *((ClockStep(at_s=end, step_s=step),) if step else ()))
                     soak = soak.model_copy(update={"done": soak.done + 1, "end_s": end, "clock_steps": steps})
                     folder.keep_host_slice(kept, soak)
+                    after()
 
 
 def _read_series(folder: RunFolder) -> dict[Key, _Series]:
@@ -89,7 +96,7 @@ def _read_series(folder: RunFolder) -> dict[Key, _Series]:
         if trial.histogram is not None and trial.latency_us is not None:
             histogram = load_histogram(folder.path, trial.histogram, trial.latency_us)
         found[trial.host_profile, trial.test, trial.load, trial.cpu] = _Series(
-            trial.started, histogram, trial.missed, trial.duration_s, list(trial.intervals)
+            trial.started, histogram, trial.missed, trial.duration_s, list(trial.intervals), trial.budget
         )
     return found
 
@@ -139,6 +146,11 @@ def _add(series: _Series, found: Slice, start: float, seconds: int) -> None:
     )
     series.histogram = merge([series.histogram, one])
     series.missed += found.missed
+    if found.budget is not None:
+        so_far = series.budget or Budget(us=found.budget.us, late=0, missed=0)
+        series.budget = Budget(
+            us=so_far.us, late=so_far.late + found.budget.late, missed=so_far.missed + found.budget.missed
+        )
     series.seconds += seconds
 
 
@@ -156,6 +168,7 @@ def _trial(key: Key, series: _Series, role: str) -> HostTrial:
         samples=series.histogram.count,
         missed=series.missed,
         latency_us=series.histogram.latency(),
+        budget=series.budget,
         histogram=None,
         intervals=tuple(series.intervals),
     )

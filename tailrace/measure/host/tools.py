@@ -16,6 +16,7 @@ from tailrace.measure.host.program import run
 from tailrace.process.programs import system_program
 from tailrace.resources.cpus import show_list
 from tailrace.results.histogram import Histogram, index_of
+from tailrace.results.host import Budget
 
 Progress = Callable[[float], None]
 """Told how many seconds of a slice are done."""
@@ -47,6 +48,7 @@ class Slice:
 
     histogram: Histogram
     missed: int = 0
+    budget: Budget | None = None
 
 
 class Tool(Protocol):
