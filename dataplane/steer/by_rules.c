@@ -76,6 +76,18 @@ static void choose_actions(const struct passage *passage, uint32_t *actions)
 			actions[i] = follow_fragment(steering, &headers[i], actions[i], passage->round->now);
 }
 
+/* The egress of one that stands for several: the one of the packet's flow. */
+static uint32_t spread(struct passage *passage, unsigned i, const struct step *step, unsigned which)
+{
+	const struct packet *packet = &passage->burst->packets[i];
+
+	if (likely(step->spread < 2))
+		return step->first + which;
+	if (unlikely(passage->headers[i].embedded != 0))
+		parse_embedded(packet->head, packet->head_length, &passage->headers[i]);
+	return step->first + which * step->spread + pin_spread(&passage->headers[i], step->spread);
+}
+
 /* All packets of the set are for the same group. */
 static void choose_replicas(struct passage *passage, uint64_t packets, const struct step *step)
 {
@@ -94,7 +106,8 @@ static void choose_replicas(struct passage *passage, uint64_t packets, const str
 	}
 	pin(step->group, headers, which, count, passage->round->now, replicas);
 	for (unsigned i = 0; i < count; i++) {
-		const uint32_t number = step->first + replicas[i];
+		const uint32_t number = replicas[i] < PIN_REPLICAS ? spread(passage, which[i], step, replicas[i])
+								   : STEERING_NOWHERE;
 
 		if (unlikely(number >= steering->nb_targets || steering->targets[number].outlet == STEERING_NOWHERE)) {
 			passage->reasons.no_replica++;
@@ -122,6 +135,7 @@ void steer_by_rules(struct passage *passage)
 	choose_actions(passage, actions);
 	for (unsigned i = 0; i < count; i++) {
 		const struct step *step;
+		uint32_t number;
 
 		if (unlikely(actions[i] == STEERING_DROP)) {
 			passage->reasons.no_match++;
@@ -129,10 +143,11 @@ void steer_by_rules(struct passage *passage)
 			continue;
 		}
 		step = &steering->steps[actions[i]];
+		number = step->group == NULL ? spread(passage, i, step, 0) : STEERING_NOWHERE;
 		if (step->group != NULL) {
 			pinned |= UINT64_C(1) << i;
-		} else if (likely(steering->targets[step->first].outlet != STEERING_NOWHERE)) {
-			passage_put(passage, i, step->first);
+		} else if (likely(steering->targets[number].outlet != STEERING_NOWHERE)) {
+			passage_put(passage, i, number);
 		} else {
 			passage->reasons.no_chain++;
 			FOLLOW(passage->source, passage->burst, i, NO_CHAIN, passage->source->from->name);

@@ -180,6 +180,14 @@ static uint64_t hash_flow(const struct headers *headers)
 			 headers->protocol);
 }
 
+unsigned pin_spread(const struct headers *headers, unsigned nb_queues)
+{
+	const bool whole = headers->fragment == FRAGMENT_NONE;
+	const uint64_t hash = whole ? hash_flow(headers) : hash_addresses(headers, 0);
+
+	return (unsigned)((hash >> 32) * nb_queues >> 32);
+}
+
 static uint8_t slot_owner(const struct pin_group *group, uint64_t hash)
 {
 	return group->slots[hash >> 48];

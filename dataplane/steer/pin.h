@@ -94,6 +94,10 @@ void pin_group_free(struct pin_group *group);
 void pin(const struct pin_group *group, const struct headers *headers, const uint8_t *which, unsigned count,
 	 uint64_t now, uint8_t *replicas);
 
+/* Which of `nb_queues` queues a flow and its answer have: by a hash as above, without any memory.  Fragments go by the
+ * addresses, all those of a datagram alike; so between them and whole frames of their flow there is no order. */
+unsigned pin_spread(const struct headers *headers, unsigned nb_queues);
+
 /* What the fragments of a datagram have in common, for a table of theirs. */
 uint64_t pin_datagram(const struct flows *fragments, const struct headers *headers);
 

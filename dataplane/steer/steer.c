@@ -229,6 +229,54 @@ static void flush(struct source *source, const struct round *round)
 		flush_outlets(source, round);
 }
 
+/* ------- waiting ------- */
+
+/* Buffers of a guest's that the longest plain frame may take. */
+enum { BUFFERS = 5 };
+
+/*
+ * How many frames each of the outlets has room for, which are one receiver's queues; any of them may be all of a
+ * burst's.  0: one is full, is just being set up, or another worker has it.
+ */
+static unsigned room(struct source *source)
+{
+	const struct steering *steering = source->steering;
+	unsigned least = VRING_BURST;
+
+	source_entry(source)->kept_off = false;
+	for (unsigned i = 0; i < steering->nb_outlets && least > 0; i++) {
+		const struct egress *egress = &steering->outlets[i].egress;
+		struct virtqueue *to = port_receiver(egress->port, egress->queue);
+
+		if (!egress_take(egress)) {
+			source_entry(source)->kept_off = true;
+			return 0;
+		}
+		if (to != NULL)
+			least = RTE_MIN(least, vring_available(to, VRING_BURST * BUFFERS) / (unsigned)BUFFERS);
+		else if (port_pauses(egress->port, egress->queue))
+			least = 0;
+		egress_release(egress);
+	}
+	return least;
+}
+
+/* How many frames may be read of so many at most, where they wait for their only receiver: when they have waited too
+ * long, as many as there are, to be dropped. */
+static unsigned limit_by_room(struct source *source, struct virtqueue *from, unsigned limit, const struct round *round)
+{
+	unsigned free;
+
+	if (from != NULL && vring_available(from, 1) == 0)
+		return limit; /* to find nothing */
+	free = room(source);
+	if (likely(free > 0)) {
+		source_unblocked(source, round);
+		return RTE_MIN(limit, free);
+	}
+	return !source_entry(source)->kept_off && source_patience_ended(source, round) ? limit : 0;
+}
+
 /* What was given has been shown: others may use the outlets. */
 static void finish(struct source *source, bool taken, const struct round *round)
 {
@@ -333,6 +381,8 @@ unsigned steer_poll(struct source *source, const struct round *round)
 	if (source->from->kind == PORT_GUEST)
 		from = port_sender(source->from, source->queue);
 	limit = watch_limit(source, round);
+	if (source->steering->waits && (from != NULL || source->from->kind == PORT_DEVICE))
+		limit = limit_by_room(source, from, limit, round);
 	if (unlikely(limit == 0 || (from == NULL && source->from->kind == PORT_GUEST))) {
 		flush(source, round);
 		moved = 0;

@@ -19,7 +19,8 @@
 /* An action: to one egress, or to the group's replica's. */
 struct step {
 	const struct pin_group *group; /* NULL: to egresses[first] */
-	unsigned first; /* with a group: to egresses[first + the replica's number], PIN_REPLICAS of them */
+	unsigned first;	 /* with a group: to egresses[first + the replica's number], PIN_REPLICAS of them */
+	unsigned spread; /* each of these stands for so many egresses, one of which a flow has (pin_spread()); 0: one */
 };
 
 enum { STEERING_DROP = UINT32_MAX };
@@ -35,6 +36,7 @@ struct steering_config {
 	const struct step *steps;
 	unsigned nb_steps;
 	uint32_t otherwise;
+	bool waits; /* frames wait for the only receiver, whose queues the egresses are, while one of these is full */
 
 	/* Or a bridge: egresses[i] is its port number i, in the order of its configuration. */
 	const struct bridge *bridge;

@@ -88,12 +88,13 @@ static bool set_steps(struct steering *steering, const struct steering_config *c
 	steering->fragments = config->fragments;
 	steering->otherwise = config->otherwise;
 	steering->looks = config->classifier != NULL;
+	steering->waits = config->waits;
 	steering->steps = calloc(config->nb_steps + 1, sizeof(steering->steps[0]));
 	if (steering->steps == NULL)
 		return false;
 	for (unsigned i = 0; i < config->nb_steps; i++) {
 		steering->steps[i] = config->steps[i];
-		steering->looks |= config->steps[i].group != NULL;
+		steering->looks |= config->steps[i].group != NULL || config->steps[i].spread > 1;
 	}
 	return true;
 }

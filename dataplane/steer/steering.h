@@ -36,6 +36,7 @@ struct steering {
 	uint32_t otherwise;
 	struct flows *fragments; /* steering_config's */
 	bool looks;		 /* at headers */
+	bool waits;		 /* steering_config's */
 
 	const struct bridge *bridge;
 	unsigned bridge_port;

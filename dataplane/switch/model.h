@@ -47,6 +47,7 @@ struct port_model {
 	bool client;
 	bool offloads;
 	bool awaited;	 /* frames wait for its guest while that is not there */
+	bool spread;	 /* frames go to its queues by their flows, and not by whose they come from */
 	uint64_t memory; /* bytes that it may share; 0: no limit of its own */
 	int socket_mode; /* -1: as the umask says */
 	const char *group;

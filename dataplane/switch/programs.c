@@ -75,13 +75,21 @@ static void reach(struct maker *maker)
 		reach_mirror(maker, &model->mirrors[i]);
 }
 
+/* How many queues of a port the frames of one source go to, by their flows. */
+static unsigned spread_of(const struct maker *maker, const struct port_model *to)
+{
+	const struct generation_port *port = &maker->generation->ports[to->index];
+
+	return to->spread && port->port != NULL ? RTE_MAX(port->pairs, 1u) : 1;
+}
+
 /*
  * The egress to a port for frames from one queue on one worker.  If the port has a receive queue for each worker that
  * gives it frames, each has its own, and none needs a lock; a queue's frames always leave by the same one, so they stay
- * in order.
+ * in order.  To a port whose queues have flows, which all workers give frames to, it is the one of this number.
  */
 static void fill_egress(struct maker *maker, struct egress *egress, const struct port_model *to,
-			const struct source *source, unsigned worker)
+			const struct source *source, unsigned worker, unsigned queue)
 {
 	const struct generation_port *port = &maker->generation->ports[to->index];
 	const uint64_t workers = maker->reach[to->index];
@@ -95,15 +103,18 @@ static void fill_egress(struct maker *maker, struct egress *egress, const struct
 		return;
 	}
 	egress->port = &port->port->port;
-	if (senders <= port->pairs) {
+	if (to->spread) {
+		egress->queue = queue % port->pairs;
+		egress->locked = senders > 1;
+	} else if (senders <= port->pairs) {
 		const unsigned own = (port->pairs - rank + senders - 1) / senders;
 
 		egress->queue = rank + senders * (source->queue % own);
 	} else {
-		const unsigned queue = rank % port->pairs;
+		const unsigned own = rank % port->pairs;
 
-		egress->queue = queue;
-		egress->locked = (senders - queue + port->pairs - 1) / port->pairs > 1;
+		egress->queue = own;
+		egress->locked = (senders - own + port->pairs - 1) / port->pairs > 1;
 	}
 	maker->given[to->index] |= 1u << egress->queue;
 }
@@ -181,6 +192,31 @@ static bool make_steering(struct maker *maker, struct source *source, const stru
 	return source->steering != NULL;
 }
 
+/* Over how many queues the frames of a wire are spread: of replicas, the most that one of them has. */
+static unsigned wire_spread(const struct maker *maker, const struct wire *wire)
+{
+	const struct port_model *end;
+	const struct function_model *function = wire_function(wire, &end);
+	unsigned most = 1;
+
+	if (function == NULL)
+		return spread_of(maker, end);
+	for (unsigned i = 0; i < function->nb_replicas; i++)
+		most = RTE_MAX(most, spread_of(maker, wire_side(wire, &function->replicas[i])));
+	return most;
+}
+
+/* The egresses to a port, one for each queue that a wire is spread over. */
+static void fill_spread(struct maker *maker, struct egress *egresses, unsigned nb, const struct port_model *to,
+			const struct source *source, unsigned worker, unsigned number, const struct wire *wire)
+{
+	for (unsigned queue = 0; queue < nb; queue++) {
+		fill_egress(maker, &egresses[queue], to, source, worker, nb > 1 ? queue : source->queue);
+		fill_hop(maker, &egresses[queue], wire);
+		fill_watch(maker, &egresses[queue], to, source, number, wire, false);
+	}
+}
+
 static bool make_steered(struct maker *maker, unsigned number, struct source *source, unsigned worker,
 			 const struct wire *wires, unsigned nb_wires)
 {
@@ -197,7 +233,8 @@ static bool make_steered(struct maker *maker, unsigned number, struct source *so
 
 		steps[i].group = function != NULL ? generation->groups[function->index] : NULL;
 		steps[i].first = config.nb_egresses;
-		config.nb_egresses += steps[i].group != NULL ? PIN_REPLICAS : 1;
+		steps[i].spread = wire_spread(maker, &wires[i]);
+		config.nb_egresses += (steps[i].group != NULL ? PIN_REPLICAS : 1) * steps[i].spread;
 		if (wires[i].chain->nb_matches == 0)
 			config.otherwise = i;
 	}
@@ -212,15 +249,19 @@ static bool make_steered(struct maker *maker, unsigned number, struct source *so
 			struct egress *egress = &egresses[steps[i].first];
 
 			if (steps[i].group != NULL)
-				egress += pin_memory_number(steps[i].group->memory, replica->name);
-			fill_egress(maker, egress, to, source, worker);
-			fill_hop(maker, egress, &wires[i]);
-			fill_watch(maker, egress, to, source, number, &wires[i], false);
+				egress += pin_memory_number(steps[i].group->memory, replica->name) * steps[i].spread;
+			fill_spread(maker, egress, steps[i].spread, to, source, worker, number, &wires[i]);
 		}
 	}
 	config.egresses = egresses;
 	config.steps = steps;
 	config.nb_steps = nb_wires;
+	/* As with one queue: the only receiver is waited for. */
+	config.waits = nb_wires == 1 && wires->chain->nb_matches == 0 && steps[0].group == NULL && steps[0].spread > 1;
+	if (config.waits) {
+		source->egress = egresses[0];
+		source->egress.watch = NULL;
+	}
 	return make_steering(maker, source, &config);
 }
 
@@ -239,7 +280,7 @@ static bool make_bridged(struct maker *maker, unsigned number, struct source *so
 			config.bridge_port = i;
 			continue;
 		}
-		fill_egress(maker, &egresses[i], bridge->ports[i].port, source, worker);
+		fill_egress(maker, &egresses[i], bridge->ports[i].port, source, worker, source->queue);
 		fill_watch(maker, &egresses[i], bridge->ports[i].port, source, number, NULL, false);
 	}
 	config.egresses = egresses;
@@ -261,11 +302,12 @@ static bool make_source(struct maker *maker, unsigned number, struct source *sou
 	if (nb_wires == 0)
 		return true;
 	function = wire_function(wires, &end);
-	if (nb_wires > 1 || wires->chain->nb_matches > 0 || (function != NULL && function->pinned))
+	if (nb_wires > 1 || wires->chain->nb_matches > 0 || (function != NULL && function->pinned) ||
+	    wire_spread(maker, wires) > 1)
 		return make_steered(maker, number, source, worker, wires, nb_wires);
 	if (function != NULL)
 		end = wire_side(wires, &function->replicas[0]);
-	fill_egress(maker, &source->egress, end, source, worker);
+	fill_egress(maker, &source->egress, end, source, worker, source->queue);
 	fill_hop(maker, &source->egress, wires);
 	fill_watch(maker, &source->egress, end, source, number, wires, true);
 	return true;

@@ -176,7 +176,7 @@ static void a_frame_too_long_is_dropped_for_those_who_look_at_a_steered_hop(void
 	struct onlookers *onlookers = look_on(setting);
 	struct hop_counters hop = {0};
 	struct egress egress = egress_to(setting, 1, &hop);
-	const struct step step = {NULL, 0};
+	const struct step step = {.first = 0};
 	struct source source;
 
 	egress.watch = onlookers->egresses[1];
@@ -242,7 +242,7 @@ static void a_frame_for_nobody_says_so(void **state)
 	struct setting *setting = *state;
 	struct onlookers *onlookers = look_on(setting);
 	const struct egress nowhere = {0};
-	const struct step step = {NULL, 0};
+	const struct step step = {.first = 0};
 	const struct steering_config configs[] = {
 		{.egresses = &nowhere, .nb_egresses = 1, .steps = &step, .nb_steps = 1}, {.otherwise = STEERING_DROP}};
 
@@ -305,7 +305,7 @@ static void what_stays_with_its_sender_has_no_steps_yet(void **state)
 	struct onlookers *onlookers = look_on(setting);
 	struct classifier *classifier = classifier_of(&rule, 1);
 	struct egress egress = egress_to(setting, 1, NULL);
-	const struct step step = {NULL, 0};
+	const struct step step = {.first = 0};
 	struct source source;
 	struct frame frame;
 
@@ -377,7 +377,7 @@ static void a_frame_whose_receiver_is_busy_says_so(void **state)
 	struct setting *setting = *state;
 	struct onlookers *onlookers = look_on(setting);
 	struct egress egress = egress_to(setting, 1, NULL);
-	const struct step step = {NULL, 0};
+	const struct step step = {.first = 0};
 	struct frame short_frame = {.length = 4};
 	struct source source;
 

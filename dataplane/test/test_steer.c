@@ -15,7 +15,7 @@ static void steers_by_rules_and_counts_each_hop(void **state)
 	struct hop_counters hops[3] = {0};
 	const struct egress egresses[] = {egress_to(setting, 1, &hops[0]), egress_to(setting, 1, &hops[1]),
 					  egress_to(setting, 2, &hops[2])};
-	const struct step steps[] = {{NULL, 0}, {NULL, 1}, {NULL, 2}};
+	const struct step steps[] = {{.first = 0}, {.first = 1}, {.first = 2}};
 	const struct rule rules[] = {to_port(1, 1, 0), to_port(2, 2, 1), to_port(3, 3, 2)};
 	struct classifier *classifier = classifier_of(rules, 3);
 	struct source source = source_of(setting, 0,
@@ -59,7 +59,7 @@ static void sends_later_fragments_after_their_first(void **state)
 {
 	struct setting *setting = *state;
 	const struct egress egresses[] = {egress_to(setting, 1, NULL), egress_to(setting, 2, NULL)};
-	const struct step steps[] = {{NULL, 0}, {NULL, 1}};
+	const struct step steps[] = {{.first = 0}, {.first = 1}};
 	const struct rule rules[] = {to_port(1, 1, 0)};
 	struct classifier *classifier = classifier_of(rules, 1);
 	const struct steering_config config = {.egresses = egresses,
@@ -100,7 +100,7 @@ static void tells_any_number_of_targets_apart(void **state)
 	struct setting *setting = *state;
 	struct hop_counters hops[2] = {0};
 	struct egress *egresses = calloc(LAST + 1, sizeof(egresses[0]));
-	const struct step steps[] = {{NULL, 1}, {NULL, LAST}};
+	const struct step steps[] = {{.first = 1}, {.first = LAST}};
 	const struct rule rules[] = {to_port(1, 1, 0), to_port(2, 2, 1)};
 	struct classifier *classifier = classifier_of(rules, 2);
 	struct source source;
@@ -134,7 +134,7 @@ static void gives_flows_to_replicas_and_drops_what_none_takes(void **state)
 	const struct pin_replica active[] = {{"a", false}, {"b", false}}, draining[] = {{"a", true}, {"b", true}};
 	struct pin_group *group = pin_group_new(memory, false, active, 2), *none;
 	struct egress egresses[PIN_REPLICAS] = {0};
-	struct step step = {group, 0};
+	struct step step = {.group = group};
 	struct steering_config config = {
 		.egresses = egresses, .nb_egresses = PIN_REPLICAS, .steps = &step, .nb_steps = 1, .otherwise = 0};
 	struct source source;
@@ -478,7 +478,7 @@ static void leaves_a_burst_where_it_is_while_an_outlet_is_busy(void **state)
 {
 	struct setting *setting = *state;
 	struct egress egresses[] = {egress_to(setting, 1, NULL), egress_to(setting, 2, NULL)};
-	const struct step steps[] = {{NULL, 0}, {NULL, 1}};
+	const struct step steps[] = {{.first = 0}, {.first = 1}};
 	const struct rule rules[] = {to_port(1, 1, 0), to_port(2, 2, 1)};
 	struct classifier *classifier = classifier_of(rules, 2);
 	struct source source;
