@@ -132,7 +132,7 @@ static uint64_t forward(const struct function *function)
 		exit(1);
 	for (unsigned i = 0; i < FIREWALL_BURST; i++)
 		memcpy(rte_pktmbuf_append(burst[i], LENGTH), sent[i].bytes, LENGTH);
-	nb_out = function->process(burst, FIREWALL_BURST, 0);
+	nb_out = function->process(burst, FIREWALL_BURST, 0, 0);
 	for (unsigned i = 0; i < nb_out; i++)
 		memcpy(received[i], rte_pktmbuf_mtod(burst[i], void *), LENGTH);
 	rte_pktmbuf_free_bulk(burst, nb_out);

@@ -133,7 +133,7 @@ static double forward(uint32_t routes, uint64_t *seed)
 
 			memcpy(burst, frames + first, ROUTER_BURST * sizeof(burst[0]));
 			began = rte_rdtsc();
-			nb_out = router.process(burst, ROUTER_BURST, 0);
+			nb_out = router.process(burst, ROUTER_BURST, 0, 0);
 			cycles += rte_rdtsc() - began;
 			if (nb_out != ROUTER_BURST) {
 				fprintf(stderr, "only %u of %u frames left\n", nb_out, ROUTER_BURST);

@@ -263,7 +263,7 @@ static void sweep_fragments(struct firewall *firewall, uint16_t tick)
 	flows_sweep(firewall->fragments, tick, tick % FRAGMENT_BUCKETS, FRAGMENT_BUCKETS);
 }
 
-static uint16_t firewall_process(struct rte_mbuf **burst, uint16_t nb_frames, uint16_t in)
+static uint16_t firewall_process(struct rte_mbuf **burst, uint16_t nb_frames, uint16_t in, uint16_t queue)
 {
 	const uint64_t tsc = rte_rdtsc();
 
@@ -277,7 +277,7 @@ static bool firewall_full(uint16_t in)
 	return false;
 }
 
-static bool firewall_pending(void)
+static bool firewall_pending(uint16_t queue)
 {
 	return false;
 }

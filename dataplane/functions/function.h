@@ -16,17 +16,24 @@
 
 #include "common/control.h"
 
-enum { FUNCTION_ROOM = 128 }; /* frames that may leave at once */
+enum {
+	FUNCTION_ROOM = 128,  /* frames that may leave at once */
+	FUNCTION_QUEUES = 16, /* of each port, at most */
+};
 
 struct function {
 	const char *name;
 	const char *help; /* one line */
 
 	/*
-	 * Handle frames that came in at port `in` (0 or 1).  Leave those that are to go out at the other port at
-	 * the front of the burst, in order, and free the others.  Returns how many go out.
+	 * Handle frames that came in at port `in` (0 or 1) by one of its queues.  Leave those that are to go out at the
+	 * other port at the front of the burst, in order, and free the others.  Returns how many go out.
 	 */
-	uint16_t (*process)(struct rte_mbuf **burst, uint16_t nb_frames, uint16_t in);
+	uint16_t (*process)(struct rte_mbuf **burst, uint16_t nb_frames, uint16_t in, uint16_t queue);
+
+	/* Several threads may call process(), each with queues of its own: what it keeps and counts is of a queue, or
+	 * shared safely.  One with false has one queue. */
+	bool several;
 
 	/* Of a function with settings: take one.  Returns NULL, or what was expected. */
 	const char *(*set)(const char *name, const char *value);
@@ -42,11 +49,11 @@ struct function {
 struct function_keeping {
 	uint32_t buffers; /* the most that it keeps or makes */
 
-	/* The pool is for copies.  A thread of its own that has frames for the forwarding thread writes to the eventfd
-	 * `wake_fd`, which ends a sleep.  Returns 0, or -errno after logging. */
+	/* The pool is for copies.  A thread of its own that has frames for queue 0 writes to the eventfd `wake_fd`,
+	 * which ends a sleep of who has that queue.  Returns 0, or -errno after logging. */
 	int (*open)(struct rte_mempool *pool, int wake_fd);
 	bool (*full)(uint16_t in);	    /* takes no more frames at this port for now */
-	bool (*pending)(void);		    /* keeps frames that leave after a time, without another to come */
+	bool (*pending)(uint16_t queue);    /* keeps frames that leave after a time, without another to come */
 	void (*describe)(json_t *counters); /* add its own counters; another thread may ask at any time */
 
 	/* Likewise of a function with tables: add each by its name, as {"total": N, "rows": [{...}, ...]} with so many

@@ -161,7 +161,7 @@ static void arrive(struct side *side, struct rte_mbuf *mbuf, uint64_t seed, uint
 		put(side, late_take(side), due);
 }
 
-static uint16_t impair_process(struct rte_mbuf **burst, uint16_t nb_frames, uint16_t in)
+static uint16_t impair_process(struct rte_mbuf **burst, uint16_t nb_frames, uint16_t in, uint16_t queue)
 {
 	struct side *side = &sides[in];
 	uint64_t now = delay > 0 ? rte_rdtsc() : 0;
@@ -181,7 +181,7 @@ static bool impair_full(uint16_t in)
 	return sides[in].tail - sides[in].head >= QUEUE_FULL;
 }
 
-static bool impair_pending(void)
+static bool impair_pending(uint16_t queue)
 {
 	return sides[0].head != sides[0].tail || sides[1].head != sides[1].tail;
 }

@@ -10,23 +10,53 @@
 #include "common/log.h"
 #include "report.h"
 
-enum { ROWS = 20, ROWS_MOST = 10000 };
+enum { ROWS = 20, ROWS_MOST = 10000, WAIT_MOST = 1000 /* ms */ };
+
+/* Of all queues together. */
+static json_t *port_counters(const struct forward *forward, unsigned port)
+{
+	json_int_t received = 0, sent = 0, drop_function = 0, drop_full = 0;
+
+	for (unsigned i = 0; i < forward->nb_queues; i++) {
+		const struct forward_counters *counters = &forward->lanes[i].counters[port];
+
+		received += (json_int_t)counters->received;
+		sent += (json_int_t)counters->sent;
+		drop_function += (json_int_t)counters->drop_function;
+		drop_full += (json_int_t)counters->drop_full;
+	}
+	return json_pack("{s:s, s:I, s:I, s:I, s:I}", "port", forward->ports[port].target, "received", received, "sent",
+			 sent, "drop_function", drop_function, "drop_full", drop_full);
+}
+
+/* Who has each queue, and what came by it. */
+static json_t *queues_of(const struct forward *forward)
+{
+	json_t *rows = json_array();
+
+	for (unsigned i = 0; i < forward->nb_queues; i++) {
+		const struct lane *lane = &forward->lanes[i];
+		const int thread = lane->owner;
+		const int cpu = thread == FORWARD_NOBODY ? -1 : (int)forward->threads[thread].runs;
+
+		json_array_append_new(rows, json_pack("{s:i, s:i, s:i, s:I, s:I}", "queue", (int)i, "thread", thread,
+						      "cpu", cpu, "received_0", (json_int_t)lane->counters[0].received,
+						      "received_1", (json_int_t)lane->counters[1].received));
+	}
+	return json_pack("{s:I, s:o}", "total", (json_int_t)forward->nb_queues, "rows", rows);
+}
 
 static json_t *counters_of(const struct forward *forward)
 {
 	const struct function_keeping *keeping = forward->function->keeping;
 	json_t *ports = json_array(), *counters;
+	json_int_t sleeps = 0;
 
-	for (int i = 0; i < 2; i++) {
-		const struct forward_counters *port = &forward->counters[i];
-
-		json_array_append_new(
-			ports, json_pack("{s:s, s:I, s:I, s:I, s:I}", "port", forward->ports[i].target, "received",
-					 (json_int_t)port->received, "sent", (json_int_t)port->sent, "drop_function",
-					 (json_int_t)port->drop_function, "drop_full", (json_int_t)port->drop_full));
-	}
-	counters = json_pack("{s:s, s:o, s:I}", "function", forward->function->name, "ports", ports, "sleeps",
-			     (json_int_t)forward->sleeps);
+	for (unsigned i = 0; i < 2; i++)
+		json_array_append_new(ports, port_counters(forward, i));
+	for (unsigned i = 0; i < forward->nb_queues; i++)
+		sleeps += (json_int_t)forward->threads[i].sleeps;
+	counters = json_pack("{s:s, s:o, s:I}", "function", forward->function->name, "ports", ports, "sleeps", sleeps);
 	if (keeping != NULL)
 		keeping->describe(counters);
 	return counters;
@@ -44,6 +74,8 @@ static json_t *method_show(void *context, json_t *params, struct control_error *
 	if (most < 0 || most > ROWS_MOST)
 		return control_fail(error, CONTROL_INVALID_PARAMS, "most: expected 0 to %d rows", ROWS_MOST);
 	tables = json_object();
+	if (report->forward->nb_queues > 1)
+		json_object_set_new(tables, "queues", queues_of(report->forward));
 	if (function->keeping != NULL && function->keeping->tables != NULL)
 		function->keeping->tables(tables, (unsigned)most);
 	return json_pack("{s:s, s:o, s:o}", "function", function->name, "counters", counters_of(report->forward),
@@ -61,9 +93,33 @@ static json_t *method_configure(void *context, json_t *params, struct control_er
 	return keeping->configure(params, error) == 0 ? json_object() : NULL;
 }
 
+static json_t *method_use_cpus(void *context, json_t *params, struct control_error *error)
+{
+	const struct report *report = context;
+	int cpus[FUNCTION_QUEUES];
+	json_t *wanted, *each;
+	json_int_t wait = 0;
+	size_t i;
+
+	if (control_unpack(params, error, "{s:o, s?:I}", "cpus", &wanted, "wait_ms", &wait) != 0)
+		return NULL;
+	if (!json_is_array(wanted) || json_array_size(wanted) > FUNCTION_QUEUES)
+		return control_fail(error, CONTROL_INVALID_PARAMS, "cpus: expected a list of at most %d CPUs",
+				    FUNCTION_QUEUES);
+	if (wait < 0 || wait > WAIT_MOST)
+		return control_fail(error, CONTROL_INVALID_PARAMS, "wait_ms: expected 0 to %d", WAIT_MOST);
+	json_array_foreach (wanted, i, each) {
+		if (!json_is_integer(each) || json_integer_value(each) < 0 || json_integer_value(each) > INT16_MAX)
+			return control_fail(error, CONTROL_INVALID_PARAMS, "cpus[%zu]: expected a CPU's number", i);
+		cpus[i] = (int)json_integer_value(each);
+	}
+	return forward_use(report->forward, cpus, (unsigned)json_array_size(wanted), (unsigned)wait, error);
+}
+
 static const struct control_method methods[] = {
 	{"show", method_show, CONTROL_PARAMS("most")},
 	{"configure", method_configure, NULL},
+	{"use_cpus", method_use_cpus, CONTROL_PARAMS("cpus", "wait_ms")},
 };
 
 int report_open(struct report *report, const char *path, struct forward *forward)

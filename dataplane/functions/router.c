@@ -26,52 +26,58 @@ enum {
 };
 _Static_assert(BACK + 2 * ROUTER_BURST <= FUNCTION_ROOM, "what may leave at once has room");
 
-struct egress { /* what leaves by a port */
-	struct rte_mbuf **frames;
-	uint16_t nb_frames;
-};
-
 struct back {
 	struct rte_mbuf *frames[BACK];
 	uint16_t nb_frames;
 };
 
+/* What the thread that has a queue of both ports writes. */
+struct router_lane {
+	struct back backs[ROUTER_PORTS];
+	_Atomic uint64_t drops[ROUTER_PORTS][ROUTER_VERDICTS];
+	_Atomic uint64_t forwarded[ROUTER_PORTS], to_kernel[ROUTER_PORTS][ROUTER_CLASSES];
+} __rte_cache_aligned;
+
+struct egress { /* what leaves by a port */
+	struct router_lane *lane;
+	struct rte_mbuf **frames;
+	uint16_t nb_frames;
+};
+
 static uint32_t most_routes[ROUTER_FAMILIES] = {ROUTES, ROUTES};
 static struct router_tap tap;
-static struct back backs[ROUTER_PORTS];
-static _Atomic uint64_t drops[ROUTER_PORTS][ROUTER_VERDICTS];
-static _Atomic uint64_t forwarded[ROUTER_PORTS], to_kernel[ROUTER_PORTS][ROUTER_CLASSES];
+static struct router_lane lanes[FUNCTION_QUEUES];
 
 /* ------- the fast path ------- */
 
-static void drop(struct rte_mbuf *mbuf, enum router_verdict why)
+static void drop(struct router_lane *lane, struct rte_mbuf *mbuf, enum router_verdict why)
 {
-	function_count(&drops[mbuf->port][why], 1);
+	function_count(&lane->drops[mbuf->port][why], 1);
 	rte_pktmbuf_free(mbuf);
 }
 
 /* Returns whether the kernel gets the frame; if not it is dropped. */
-static bool give_kernel(struct rte_mbuf *mbuf, enum router_class class)
+static bool give_kernel(struct router_lane *lane, struct rte_mbuf *mbuf, enum router_class class)
 {
 	uint16_t in = mbuf->port;
 
 	if (!router_tap_give(&tap, mbuf, class)) {
-		drop(mbuf, ROUTER_DROP_kernel_neighbours + class);
+		drop(lane, mbuf, ROUTER_DROP_kernel_neighbours + class);
 		return false;
 	}
-	function_count(&to_kernel[in][class], 1);
+	function_count(&lane->to_kernel[in][class], 1);
 	return true;
 }
 
 static void leave(struct rte_mbuf *mbuf, uint8_t port, struct egress *out)
 {
-	struct back *back = &backs[port];
+	struct back *back = &out->lane->backs[port];
 
 	if (port == mbuf->port && back->nb_frames == BACK) {
-		drop(mbuf, ROUTER_DROP_port_full);
+		drop(out->lane, mbuf, ROUTER_DROP_port_full);
 		return;
 	}
-	function_count(&forwarded[mbuf->port], 1);
+	function_count(&out->lane->forwarded[mbuf->port], 1);
 	if (port != mbuf->port)
 		out->frames[out->nb_frames++] = mbuf;
 	else
@@ -91,7 +97,8 @@ static const struct router_way *choose(const struct router_ways *ways, uint32_t 
  * Send a frame to a neighbour, unless something is in the way that the kernel has to see.  Returns whether its IP
  * header may be changed for one hop more: then it leaves.
  */
-static bool send_to(struct rte_mbuf *mbuf, const struct router_way *way, uint32_t neighbour, uint32_t length)
+static bool send_to(struct router_lane *lane, struct rte_mbuf *mbuf, const struct router_way *way, uint32_t neighbour,
+		    uint32_t length)
 {
 	struct rte_ether_hdr *ethernet = rte_pktmbuf_mtod(mbuf, struct rte_ether_hdr *);
 	uint64_t station = 0, mac;
@@ -100,12 +107,12 @@ static bool send_to(struct rte_mbuf *mbuf, const struct router_way *way, uint32_
 		station = atomic_load_explicit(&router_table.stations[neighbour], memory_order_relaxed);
 	if (unlikely(!(station & ROUTER_STATION_USABLE)) ||
 	    unlikely(length > atomic_load_explicit(&router_table.ports[way->port].mtu, memory_order_relaxed))) {
-		give_kernel(mbuf, ROUTER_OTHERS);
+		give_kernel(lane, mbuf, ROUTER_OTHERS);
 		return false;
 	}
 	/* By this frame the kernel notices that the neighbour is in use, and asks it whether it is still there. */
 	if (unlikely(station & ROUTER_STATION_STALE)) {
-		if (give_kernel(mbuf, ROUTER_OTHERS))
+		if (give_kernel(lane, mbuf, ROUTER_OTHERS))
 			atomic_fetch_and(&router_table.stations[neighbour], ~ROUTER_STATION_STALE);
 		return false;
 	}
@@ -116,14 +123,14 @@ static bool send_to(struct rte_mbuf *mbuf, const struct router_way *way, uint32_
 }
 
 /* Deal with what a lookup found that is no next hop.  Returns whether it was that. */
-static bool no_next_hop(struct rte_mbuf *mbuf, uint64_t found)
+static bool no_next_hop(struct router_lane *lane, struct rte_mbuf *mbuf, uint64_t found)
 {
 	if (likely(found >= ROUTE_FIRST_HOP))
 		return false;
 	if (found == ROUTE_BLACKHOLE)
-		drop(mbuf, ROUTER_DROP_blackhole);
+		drop(lane, mbuf, ROUTER_DROP_blackhole);
 	else
-		give_kernel(mbuf, found == ROUTE_ITSELF ? ROUTER_ITSELF : ROUTER_OTHERS);
+		give_kernel(lane, mbuf, found == ROUTE_ITSELF ? ROUTER_ITSELF : ROUTER_OTHERS);
 	return true;
 }
 
@@ -137,10 +144,10 @@ static __rte_always_inline void forward(struct rte_mbuf *mbuf, uint64_t found, u
 	const struct router_way *way = ways->ways;
 	uint32_t neighbour;
 
-	if (no_next_hop(mbuf, found))
+	if (no_next_hop(out->lane, mbuf, found))
 		return;
 	if (unlikely((family == ROUTER_4 ? header4->time_to_live : header6->hop_limits) <= 1)) {
-		give_kernel(mbuf, ROUTER_OTHERS);
+		give_kernel(out->lane, mbuf, ROUTER_OTHERS);
 		return;
 	}
 	if (unlikely(ways->nb > 1))
@@ -155,7 +162,8 @@ static __rte_always_inline void forward(struct rte_mbuf *mbuf, uint64_t found, u
 			memcpy(address.bytes, &header6->dst_addr, sizeof(header6->dst_addr));
 		neighbour = router_find_neighbour(way->port, family, &address);
 	}
-	if (!send_to(mbuf, way, neighbour, family == ROUTER_4 ? router_length4(header4) : router_length6(header6)))
+	if (!send_to(out->lane, mbuf, way, neighbour,
+		     family == ROUTER_4 ? router_length4(header4) : router_length6(header6)))
 		return;
 	if (family == ROUTER_4)
 		router_decrease_ttl(header4);
@@ -190,9 +198,9 @@ static void route_burst(struct rte_mbuf **burst, uint16_t nb_frames, uint16_t in
 			memcpy(&addresses6[nb6], &((const struct rte_ipv6_hdr *)frame)->dst_addr, 16);
 			frames6[nb6++] = mbuf;
 		} else if (verdict < ROUTER_IPV4) {
-			give_kernel(mbuf, (enum router_class)verdict);
+			give_kernel(out->lane, mbuf, (enum router_class)verdict);
 		} else {
-			drop(mbuf, verdict);
+			drop(out->lane, mbuf, verdict);
 		}
 	}
 	if (nb4 > 0)
@@ -205,11 +213,13 @@ static void route_burst(struct rte_mbuf **burst, uint16_t nb_frames, uint16_t in
 		forward(frames6[i], found[i], ROUTER_6, out);
 }
 
-/* What leaves by the other port: what came in here, what came in there and goes back, and what the kernel sends. */
-static uint16_t router_process(struct rte_mbuf **burst, uint16_t nb_frames, uint16_t in)
+/* What leaves by the other port: what came in here, what came in there and goes back, and, by the first queue, what the
+ * kernel sends. */
+static uint16_t router_process(struct rte_mbuf **burst, uint16_t nb_frames, uint16_t in, uint16_t queue)
 {
-	struct egress out = {.frames = burst};
-	struct back *back = &backs[!in];
+	struct router_lane *lane = &lanes[queue];
+	struct egress out = {.lane = lane, .frames = burst};
+	struct back *back = &lane->backs[!in];
 
 	if (nb_frames > 0)
 		route_burst(burst, nb_frames, in, &out);
@@ -218,6 +228,8 @@ static uint16_t router_process(struct rte_mbuf **burst, uint16_t nb_frames, uint
 		out.nb_frames += back->nb_frames;
 		back->nb_frames = 0;
 	}
+	if (queue > 0)
+		return out.nb_frames;
 	return out.nb_frames + (uint16_t)router_tap_take(&tap, !in, burst + out.nb_frames, ROUTER_BURST);
 }
 
@@ -227,8 +239,10 @@ static bool router_full(uint16_t in)
 	return false;
 }
 
-static bool router_pending(void)
+static bool router_pending(uint16_t queue)
 {
+	const struct back *backs = lanes[queue].backs;
+
 	return backs[0].nb_frames > 0 || backs[1].nb_frames > 0;
 }
 
@@ -268,13 +282,21 @@ static json_t *describe_port(unsigned port)
 		ROUTER_DROPS(X)
 #undef X
 	};
-	json_t *counters = json_pack("{s:I, s:I, s:I, s:I}", "forwarded", (json_int_t)forwarded[port],
-				     "kernel_neighbours", (json_int_t)to_kernel[port][ROUTER_NEIGHBOURS],
-				     "kernel_itself", (json_int_t)to_kernel[port][ROUTER_ITSELF], "kernel_others",
-				     (json_int_t)to_kernel[port][ROUTER_OTHERS]);
+	json_int_t forwarded = 0, to_kernel[ROUTER_CLASSES] = {0}, drops[ROUTER_VERDICTS] = {0};
+	json_t *counters;
 
+	for (const struct router_lane *lane = lanes; lane < lanes + FUNCTION_QUEUES; lane++) {
+		forwarded += (json_int_t)lane->forwarded[port];
+		for (unsigned class = 0; class < ROUTER_CLASSES; class ++)
+			to_kernel[class] += (json_int_t)lane->to_kernel[port][class];
+		for (unsigned why = 0; why < ROUTER_VERDICTS; why++)
+			drops[why] += (json_int_t)lane->drops[port][why];
+	}
+	counters = json_pack("{s:I, s:I, s:I, s:I}", "forwarded", forwarded, "kernel_neighbours",
+			     to_kernel[ROUTER_NEIGHBOURS], "kernel_itself", to_kernel[ROUTER_ITSELF], "kernel_others",
+			     to_kernel[ROUTER_OTHERS]);
 	for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++)
-		json_object_set_new(counters, names[i].name, json_integer((json_int_t)drops[port][names[i].why]));
+		json_object_set_new(counters, names[i].name, json_integer(drops[names[i].why]));
 	return counters;
 }
 
@@ -292,10 +314,11 @@ static void router_describe(json_t *counters)
 static void router_close(void)
 {
 	router_tap_close(&tap);
-	for (unsigned port = 0; port < ROUTER_PORTS; port++) {
-		rte_pktmbuf_free_bulk(backs[port].frames, backs[port].nb_frames);
-		backs[port].nb_frames = 0;
-	}
+	for (struct router_lane *lane = lanes; lane < lanes + FUNCTION_QUEUES; lane++)
+		for (unsigned port = 0; port < ROUTER_PORTS; port++) {
+			rte_pktmbuf_free_bulk(lane->backs[port].frames, lane->backs[port].nb_frames);
+			lane->backs[port].nb_frames = 0;
+		}
 	router_table_close();
 }
 
@@ -313,6 +336,7 @@ const struct function router = {
 	.name = "router",
 	.help = "forward IPv4 and IPv6 by the kernel's routes: ipv4-routes, ipv6-routes (the most that there may be)",
 	.process = router_process,
+	.several = true,
 	.set = router_set,
 	.keeping = &router_keeping,
 };

@@ -31,7 +31,7 @@ static void wake(int fd)
 
 bool router_tap_give(struct router_tap *tap, struct rte_mbuf *mbuf, enum router_class class)
 {
-	if (rte_ring_sp_enqueue(tap->to_kernel[class], mbuf) != 0)
+	if (rte_ring_enqueue(tap->to_kernel[class], mbuf) != 0)
 		return false;
 	/* Either the thread sees the frame before it sleeps, or this one sees that it sleeps. */
 	atomic_thread_fence(memory_order_seq_cst);
@@ -207,8 +207,10 @@ static int open_queues(struct router_tap *tap)
 	static const char *const names[] = {"neighbours", "itself", "others", "from0", "from1"};
 
 	for (int i = 0; i < ROUTER_CLASSES + ROUTER_PORTS; i++) {
+		/* Forwarding threads may share a CPU: none is to wait for another that was stopped on its way in. */
+		const unsigned producers = i < ROUTER_CLASSES ? RING_F_MP_RTS_ENQ : RING_F_SP_ENQ;
 		struct rte_ring *ring = rte_ring_create(names[i], ROUTER_QUEUE, SOCKET_ID_ANY,
-							RING_F_SP_ENQ | RING_F_SC_DEQ | RING_F_EXACT_SZ);
+							producers | RING_F_SC_DEQ | RING_F_EXACT_SZ);
 
 		if (ring == NULL) {
 			log_error("no memory for queues; use a larger --memory");

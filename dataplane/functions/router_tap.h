@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The router's slow path: a thread of its own, which moves frames between the forwarding thread and a TAP interface for
- * each port, where the kernel's stack of this network namespace takes them, and which keeps the router's table as the
- * kernel's.  The forwarding thread makes no system call, but one to wake this thread.
+ * The router's slow path: a thread of its own, which moves frames between the forwarding threads and a TAP interface
+ * for each port, where the kernel's stack of this network namespace takes them, and which keeps the router's table as
+ * the kernel's.  The forwarding threads make no system call, but one to wake this thread.
  *
  * Both directions have queues of a fixed size.  To the kernel each class has its own, and all get their turn.  From the
  * kernel frames wait in the TAP's own queue where there is no room.
@@ -32,7 +32,7 @@ struct router_tap {
 	struct router_kernel kernel;
 	_Atomic uint64_t taken[ROUTER_PORTS], given[ROUTER_PORTS], refused[ROUTER_PORTS]; /* refused by the kernel */
 	int wake_fd;									  /* ends this thread's sleep */
-	int forward_fd; /* ends the forwarding thread's */
+	int forward_fd; /* ends that of who has queue 0 */
 	_Atomic bool sleeps, quit;
 	bool runs;
 	pthread_t thread;
@@ -47,11 +47,11 @@ int router_tap_open(struct router_tap *tap, struct rte_mempool *pool, int forwar
 /* End the thread, and free what waits.  Harmless if it is not open. */
 void router_tap_close(struct router_tap *tap);
 
-/* Of the forwarding thread: hand a frame that came in at a port (mbuf->port) to the kernel.  Returns false if there is
+/* Of a forwarding thread: hand a frame that came in at a port (mbuf->port) to the kernel.  Returns false if there is
  * no room; the frame stays the caller's. */
 bool router_tap_give(struct router_tap *tap, struct rte_mbuf *mbuf, enum router_class class);
 
-/* Of the forwarding thread: what the kernel sends by a port. */
+/* Of the forwarding thread that has queue 0: what the kernel sends by a port. */
 static inline unsigned router_tap_take(struct router_tap *tap, unsigned port, struct rte_mbuf **mbufs, unsigned most)
 {
 	return rte_ring_sc_dequeue_burst(tap->from_kernel[port], (void **)mbufs, most, NULL);

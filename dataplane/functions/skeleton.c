@@ -5,7 +5,7 @@
  */
 #include "function.h"
 
-static uint16_t skeleton_process(struct rte_mbuf **burst, uint16_t nb_frames, uint16_t in)
+static uint16_t skeleton_process(struct rte_mbuf **burst, uint16_t nb_frames, uint16_t in, uint16_t queue)
 {
 	return nb_frames;
 }
@@ -14,4 +14,5 @@ const struct function skeleton = {
 	.name = "skeleton",
 	.help = "forward between the two ports, and nothing else",
 	.process = skeleton_process,
+	.several = true,
 };

@@ -120,10 +120,10 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 	if (data[0] & 2) /* else only mutation finds the way past the first check */
 		memcpy(rte_pktmbuf_mtod(burst[0], void *), own, RTE_MIN(size - 1, sizeof(own)));
 	check_exact(data + 1, (uint32_t)size - 1);
-	nb_out = router.process(burst, 1, in);
+	nb_out = router.process(burst, 1, in, 0);
 	for (uint16_t i = 0; i < nb_out; i++)
 		check_left(burst[i]);
-	nb_out = router.process(burst, 0, !in);
+	nb_out = router.process(burst, 0, !in, 0);
 	for (uint16_t i = 0; i < nb_out; i++)
 		check_left(burst[i]);
 	check(rte_mempool_in_use_count(pool) == 0, "a frame is lost");

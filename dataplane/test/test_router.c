@@ -191,7 +191,7 @@ static struct rte_mbuf *udp4(uint32_t source, uint32_t destination, uint16_t por
 static struct rte_mbuf *pass(struct rte_mbuf *mbuf, uint16_t in)
 {
 	struct rte_mbuf *burst[FUNCTION_ROOM] = {mbuf};
-	uint16_t nb_out = router.process(burst, 1, in);
+	uint16_t nb_out = router.process(burst, 1, in, 0);
 
 	assert_true(nb_out <= 1);
 	return nb_out == 1 ? burst[0] : NULL;
@@ -322,10 +322,10 @@ static void what_came_in_goes_back_by_the_same_port(void **state)
 
 	neighbour4(0x0a000003, 0, 40, NUD_REACHABLE);
 	assert_null(pass(udp4(0x0a000002, 0x0a000003, 1, 64), 0));
-	assert_true(router.keeping->pending());
-	assert_int_equal(router.process(burst, 0, 1), 1);
+	assert_true(router.keeping->pending(0));
+	assert_int_equal(router.process(burst, 0, 1, 0), 1);
 	expect_left(burst[0], 40, 63);
-	assert_false(router.keeping->pending());
+	assert_false(router.keeping->pending(0));
 }
 
 static void the_kernel_gets_what_has_no_neighbour_yet(void **state)
@@ -470,8 +470,8 @@ static void what_the_kernel_sends_leaves(void **state)
 	struct rte_mbuf *burst[FUNCTION_ROOM], *mbuf = udp4(1, 2, 3, 64);
 
 	assert_int_equal(rte_ring_enqueue(the_tap->from_kernel[1], mbuf), 0);
-	assert_int_equal(router.process(burst, 0, 1), 0);
-	assert_int_equal(router.process(burst, 0, 0), 1);
+	assert_int_equal(router.process(burst, 0, 1, 0), 0);
+	assert_int_equal(router.process(burst, 0, 0, 0), 1);
 	assert_ptr_equal(burst[0], mbuf);
 	rte_pktmbuf_free(mbuf);
 }
@@ -512,7 +512,7 @@ static void a_whole_burst_leaves_in_order(void **state)
 
 	for (uint16_t i = 0; i < ROUTER_BURST; i++)
 		burst[i] = udp4(0x0a000002, i % 5 == 4 ? 0x0a000001 : 0x0a000102, i, 64);
-	assert_int_equal(router.process(burst, ROUTER_BURST, 0), ROUTER_BURST - ROUTER_BURST / 5);
+	assert_int_equal(router.process(burst, ROUTER_BURST, 0, 0), ROUTER_BURST - ROUTER_BURST / 5);
 	assert_int_equal(nb_kept, ROUTER_BURST / 5);
 	for (uint16_t i = 0, out = 0; i < ROUTER_BURST; i++)
 		if (i % 5 != 4) {
