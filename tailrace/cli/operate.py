@@ -180,6 +180,26 @@ def _flows_left(name: str) -> dict[str, int]:
     return {each["name"]: each["flows"] or 0 for each in replicas if each["state"] == "draining"}
 
 
+def function_cpus(name: str, count: int, *, as_json: bool) -> int:
+    applied = _ask("function.cpus", name=name, count=count)
+    more = [_resized_words(each, at) for each, at in applied["resized"].items()]
+    if applied["changed"]:
+        more.append(f"All was done after {applied['milliseconds']:.1f} ms.")
+    cpus = f"{count} CPU{'' if count == 1 else 's'}"
+    return _show_applied(applied, f"{name} has {cpus} already: nothing to change", "\n".join(more), as_json=as_json)
+
+
+def _resized_words(name: str, resized: Mapping[str, Any]) -> str:
+    said = f"{name}: {resized['queues_moved']} queues were handed over after {resized['handed_over_ms']:.1f} ms"
+    if len(resized["now"]) <= len(resized["before"]):
+        return f"{said}."
+    first = resized["first_frame_ms"]
+    came = (
+        "no frame has come on a new CPU yet" if first is None else f"the first frame on a new CPU after {first:.1f} ms"
+    )
+    return f"{said}; {came}."
+
+
 def stop(name: str, *, as_json: bool) -> int:
     stopped = _ask("function.stop", name=name)["stopped"]
     with telling("it was stopped"):

@@ -51,11 +51,12 @@ class InContainer(Starter):
     listens = True
     networks = True
     tells = True
+    threads = True
     buffers_mib = BUFFERS_MIB
     patience = 30.0
 
-    def refuses_cpus(self, kind: str | None, cpus: int) -> str | None:
-        return refuses_cpus(kind, cpus)
+    def refuses_cpus(self, kind: str | None, start: int, most: int) -> str | None:
+        return super().refuses_cpus(kind, start, most) or refuses_cpus(kind, most)
 
     def check(self) -> None:
         own_program(NAME)

@@ -10,6 +10,6 @@ class Guest(Runtime):
 
     name = "guest"
 
-    def refuses_cpus(self, kind: str | None, cpus: int) -> str | None:
-        del kind
-        return None if cpus == 1 else f"{cpus} CPUs, which a guest has from whoever runs it; expected 1"
+    def refuses_cpus(self, kind: str | None, start: int, most: int) -> str | None:
+        del kind, start
+        return None if most == 1 else f"{most} CPUs, which a guest has from whoever runs it; expected 1"

@@ -14,6 +14,9 @@ from tailrace.errors import Failure, Fault
 from tailrace.functions.runtime import Instance
 from tailrace.node.record import Process
 from tailrace.process.launch import Launcher, why_ended
+from tailrace.resources.place import Place
+from tailrace.spec.model import SETTINGS
+from tailrace.spec.port import MOST_QUEUES
 
 NAME = "tailrace-vnf"
 INTERRUPT_RECEIVER = "tailrace-interrupt-receiver"
@@ -87,7 +90,10 @@ def function_command(
     argv = [program, function.kind]
     for uri in uris:
         argv += ["--port", uri]
-    argv += ["--mode", mode or function.place.mode, "--core", str(function.place.core if core is None else core)]
+    cores = threads_of(function.place, function.cpus) if core is None else [core]
+    argv += ["--mode", mode or function.place.mode, "--core", ",".join(map(str, cores))]
+    if core is None and function.most_cpus > 1:
+        argv += ["--queues", str(function.most_cpus)]
     argv += ["--memory", str(BUFFERS_MIB + function.tables_mib)]
     for setting in function.settings:
         argv += ["--set", setting]
@@ -99,14 +105,30 @@ def function_command(
     return argv + (["--huge"] if (function.huge if huge is None else huge) else [])
 
 
+def threads_of(place: Place, cpus: int) -> list[int]:
+    """The CPU of each thread of a function that has so many: where it has none of its own, they share."""
+    if place.mode == "poll":
+        return list(place.cores)
+    shared = place.cpus if place.core in place.cpus else (place.core,)
+    at = shared.index(place.core)
+    return [shared[(at + number) % len(shared)] for number in range(cpus)]
+
+
 def control_beside(socket: Path) -> Path:
     """Where a function answers what it is asked, in the folder of the socket of its first port."""
     return socket.with_name("control")
 
 
-def refuses_cpus(kind: str | None, cpus: int) -> str | None:
+def refuses_cpus(kind: str | None, most: int) -> str | None:
     """Why a function of this kind cannot use so many CPUs; None if it can, or is somebody else's."""
-    return None if cpus == 1 or kind is None else f"{cpus} CPUs; a {kind} has one poller; expected 1"
+    if most == 1 or kind is None:
+        return None
+    why = SETTINGS[kind].one_thread
+    if why is not None:
+        return f"{most} CPUs; kind {kind} has one thread, because {why}; expected 1"
+    return (
+        f"{most} CPUs; each has a queue, and ports have {MOST_QUEUES}; expected no more" if most > MOST_QUEUES else None
+    )
 
 
 def wait_until_ready(launcher: Launcher, process: Process, deadline: float, lines: int = 1) -> None:

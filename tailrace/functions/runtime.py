@@ -35,9 +35,17 @@ class Runtime:
     tells: ClassVar[bool] = False
     """Its functions can be told something while they run (`tailrace.functions.show`)."""
 
-    def refuses_cpus(self, kind: str | None, cpus: int) -> str | None:
-        """Why no function of this kind can have so many CPUs in it; None if one can."""
-        del kind, cpus
+    threads: ClassVar[bool] = False
+    """A function of Tailrace's has a thread for each of its CPUs, and a queue for each that it may have."""
+
+    elastic: ClassVar[bool] = False
+    """And it can have more and fewer CPUs while it runs (`tailrace.functions.threads`)."""
+
+    def refuses_cpus(self, kind: str | None, start: int, most: int) -> str | None:
+        """Why no function of this kind can start in it with so many CPUs, and have `most`; None if one can."""
+        del kind
+        if start != most and not self.elastic:
+            return f"a {self.name} keeps the CPUs that it starts with; expected a number, or `runs: process`"
         return None
 
 
@@ -70,6 +78,8 @@ class Instance:
     """Of the function, as NAME=VALUE."""
     cpus: int = 1
     """How many it has."""
+    most_cpus: int = 1
+    """How many it can have."""
     latency: Literal["normal", "medium", "high"] = "medium"
     group: int = 0
     """The group, by number, that may make sockets in its folders."""

@@ -56,17 +56,18 @@ class Shown(BaseModel):
 def ask(state: State, process: Process, most: int) -> Shown:
     """Asks a function that is up, with so many rows of each table at most. Raises Mistake, Failure."""
     try:
-        return Shown.model_validate(_call(state, process, "show", most=most))
+        return Shown.model_validate(call(state, process, "show", most=most))
     except ValidationError:
         raise Fault(f"{process.name} answers with something else than its counters and tables") from None
 
 
 def tell(state: State, process: Process, told: dict[str, Any]) -> None:
     """Tells a function that is up what holds from now on. Raises Mistake, Failure, and then nothing has changed."""
-    _call(state, process, "configure", **told)
+    call(state, process, "configure", **told)
 
 
-def _call(state: State, process: Process, method: str, **params: Any) -> Any:
+def call(state: State, process: Process, method: str, **params: Any) -> Any:
+    """Calls a method of a function that is up. Raises Mistake, Failure."""
     path = control_beside(state.sockets / f"{process.name}.0" / "sock")
     try:
         # A function could have put a link there before its folder was closed.

@@ -15,7 +15,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from tailrace.node.client import API
 from tailrace.node.events import KEPT, KINDS
-from tailrace.spec.model import MOST_REPLICAS
+from tailrace.spec.model import MOST_CPUS, MOST_REPLICAS
 
 _DOCS = Path(__file__).parents[2] / "docs"
 SCHEMA = _DOCS / "service.schema.json"
@@ -72,6 +72,10 @@ class Scale(Params):
 
 class Named(Params):
     name: str = Field(max_length=256, description="of a function, or of one of its replicas")
+
+
+class FunctionCpus(Named):
+    count: int = Field(ge=1, le=MOST_CPUS, description="how many CPUs it is to have")
 
 
 class Restore(Named):
@@ -138,6 +142,14 @@ class Applied(Proposal):
     notes: list[str]
     back_to: str | None = Field(description="the spec that a rollback goes back to")
     repaired: bool = Field(description="the plan is the one that was up; what had ended is there again")
+    resized: dict[str, dict[str, Any]] = Field(
+        description="functions whose CPUs are others now: those before and now, how many queues moved, and after how "
+        "many ms they were handed over, and the last of the new CPUs had moved its first frames (null: none came)"
+    )
+
+
+class Resized(Applied):
+    milliseconds: float = Field(description="from the call until the CPUs that it has no more were free")
 
 
 class FunctionStopped(Result):
@@ -205,6 +217,13 @@ METHODS = {
             Scale,
             Applied,
             "Gives a function so many active replicas; those that are too many drain, or are ended.",
+        ),
+        Method(
+            "function.cpus",
+            True,
+            FunctionCpus,
+            Resized,
+            "Gives a function in a process so many CPUs while frames move.",
         ),
         Method(
             "function.restart",

@@ -8,13 +8,16 @@ record, so that a change that a crash has cut short is finished or undone by the
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Collection, Mapping
 from contextlib import suppress
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from tailrace.errors import Failure, Mistake, Refused, TailraceError
+from tailrace.functions.program import threads_of
 from tailrace.functions.show import tell
+from tailrace.functions.threads import WAIT_MS, Resized, use_cpus
 from tailrace.node.difference import Difference
 from tailrace.node.planned import Plan
 from tailrace.node.record import FilePath, Namespace, Process, State
@@ -65,11 +68,13 @@ def change_over(
         node.wait_for(staged, processes=started)
         node.wait_for_functions(wanted.start, started)
         tell_functions(state, node.plan, wanted.tell)
+        if wanted.resize:
+            node.resized |= resize_functions(state, node.plan, wanted.resize, node.began, WAIT_MS)
         if wanted.config_changes:
             with undisturbed():  # nobody is to be informed that nothing was changed when it was
                 base = fabric.configure(wanted.config, base)
     except BaseException:
-        _tell_as_before(state, wanted.tell)
+        _tell_as_before(state, wanted.tell, wanted.resize)
         _take_back(state, fabric, staged, [each for each in state.record.things if each not in before])
         raise
     with undisturbed():
@@ -96,9 +101,34 @@ def tell_functions(state: State, plan: Plan, names: Collection[str]) -> None:
             tell(state, running[process], told)
 
 
-def _tell_as_before(state: State, names: Collection[str]) -> None:
+def resize_functions(
+    state: State, plan: Plan, names: Collection[str], began: float, wait_ms: int = 0
+) -> dict[str, Resized]:
+    """Gives functions that are up the CPUs that a plan has for them; times from `began`, of time.monotonic(), on.
+    Raises Failure, Mistake."""
+    running = {each.name: each for each in state.processes()}
+    before = Plan.read(state.record.plan) if names and state.record.plan else plan
+    found = {}
+    for name in names:
+        process = running.get(instance_name(name, state.record.instances.get(name, 1)))
+        if process is None:
+            continue
+        cpus = _threads(plan, name)
+        told = 1e3 * (time.monotonic() - began)
+        used = use_cpus(state, process, cpus, wait_ms if len(cpus) > len(_threads(before, name)) else 0)
+        first = None if used.first_frame_us is None else round(told + used.first_frame_us / 1e3, 3)
+        handed = round(told + used.handed_over_us / 1e3, 3)
+        found[name] = Resized(tuple(_threads(before, name)), tuple(cpus), used.queues_moved, handed, first)
+    return found
+
+
+def _threads(plan: Plan, name: str) -> list[int]:
+    return threads_of(plan.placement.functions[name], plan.function(name).cpus)
+
+
+def _tell_as_before(state: State, names: Collection[str], resized: Collection[str] = ()) -> None:
     """Tells functions what the plan on record has for them. One that cannot be told has ended, or never heard else."""
-    if not names or state.record.plan is None:
+    if not (names or resized) or state.record.plan is None:
         return
     with undisturbed(), suppress(Mistake):  # a plan that another version wrote
         plan = Plan.read(state.record.plan)
@@ -106,6 +136,9 @@ def _tell_as_before(state: State, names: Collection[str]) -> None:
             if each.name in names:
                 with suppress(TailraceError):
                     tell_functions(state, plan, [each.name])
+            if each.name in resized and each.elastic:
+                with suppress(TailraceError):
+                    resize_functions(state, plan, [each.name], time.monotonic())
 
 
 def _sockets(config: Config) -> list[str]:
@@ -203,5 +236,6 @@ def recover(state: State, fabric: TailraceFabric) -> list[str]:
     forget_sockets(state, _sockets(fabric.configuration()[1]))
     state.record.changing = None
     state.save()
-    _tell_as_before(state, [function_name(each.name) for each in state.processes()])
+    names = [function_name(each.name) for each in state.processes()]
+    _tell_as_before(state, names, names)
     return [f"a change to {changing.to.spec} that was cut short is {became}"]

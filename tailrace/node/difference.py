@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import json
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from difflib import SequenceMatcher
 from pathlib import Path
 from typing import Any, Literal
 
+from tailrace.functions.program import threads_of
 from tailrace.node.planned import OWN_IMAGE, Plan, PlannedFunction, match_words
 from tailrace.node.record import Granted
 from tailrace.spec.model import FLOW_AGEING
@@ -21,7 +22,7 @@ from tailrace.switch.config import SECTIONS, Config, configuration, function_nam
 Kind = Literal["add", "change", "remove"]
 
 #: What the switch takes for granted where nothing is said.
-_PORT_DEFAULTS: Config = {"mode": "server", "queues": 1, "offloads": True, "absent": "drop"}
+_PORT_DEFAULTS: Config = {"mode": "server", "queues": 1, "offloads": True, "absent": "drop", "spread": False}
 _CHAIN_DEFAULTS: Config = {"through": [], "match": [], "priority": 0}
 _FUNCTION_DEFAULTS: Config = {"ageing": FLOW_AGEING}
 
@@ -64,6 +65,8 @@ class Difference:
     """Functions that have ended and stay so, of which the switch uses none."""
     tell: tuple[str, ...] = ()
     """Functions that go on, and are told something else."""
+    resize: tuple[str, ...] = ()
+    """Functions that go on, and have more or fewer CPUs."""
     fixed: tuple[str, ...] = field(default=())
     """What would need the switch started anew."""
 
@@ -99,7 +102,7 @@ def difference(
     """
     before = {each.name: each for each in old.started} if old else {}
     after = {each.name: each for each in new.started}
-    start, stop, tell, changes = [], [], [], []
+    start, stop, tell, resize, changes = [], [], [], [], []
     which: dict[str, int] = {each.name: 1 for each in new.functions if not each.started}
     for name, function in after.items():
         have = instances.get(name, 1)
@@ -121,9 +124,16 @@ def difference(
             start.append(name)
             stop.append(process)
             changes.append(Change("change", "process", name, _process_change(was, function, old, new), why))
-        elif was.told != function.told:
-            tell.append(name)
-            changes.append(Change("change", "process", name, _told_change(was.told or {}, function.told or {})))
+        else:
+            said: list[str] = []
+            if was.told != function.told:
+                tell.append(name)
+                said += _told_change(was.told or {}, function.told or {})
+            if _threads(name, old) != _threads(name, new):
+                resize.append(name)
+                said.append(f"CPUs: {_shown_threads(name, old)} → {_shown_threads(name, new)}")
+            if said:
+                changes.append(Change("change", "process", name, tuple(said)))
     for name in before:
         if name not in after:
             stop.append(instance_name(name, instances.get(name, 1)))
@@ -153,6 +163,7 @@ def difference(
         config_changes=bool(found),
         around=tuple(around),
         tell=tuple(tell),
+        resize=tuple(resize),
         fixed=tuple(_fixed(old, new, granted or Granted())) if old else (),
     )
 
@@ -172,7 +183,20 @@ def _ports_gone(function: PlannedFunction, instance: int, running: Config) -> li
 
 
 def _moved(name: str, old: Plan, new: Plan) -> bool:
-    return old.placement.functions.get(name) != new.placement.functions[name] or old.huge != new.huge
+    before, now = old.placement.functions.get(name), new.placement.functions[name]
+    if before is not None and new.function(name).elastic:  # its threads move
+        before = replace(before, core=now.core, cpus=now.cpus, cores=now.cores)
+    return before != now or old.huge != new.huge
+
+
+def _threads(name: str, plan: Plan) -> list[int]:
+    """The CPU of each thread of a function that can have more or fewer; none of any other."""
+    function = plan.function(name)
+    return threads_of(plan.placement.functions[name], function.cpus) if function.elastic else []
+
+
+def _shown_threads(name: str, plan: Plan) -> str:
+    return ", ".join(map(str, _threads(name, plan)))
 
 
 def _of_function(port: str, *plans: Mapping[str, PlannedFunction]) -> bool:
@@ -212,6 +236,8 @@ def _process_change(was: PlannedFunction, now: PlannedFunction, old: Plan | None
         said.append(f"runs: {was.runs} → {now.runs}")
     if was.memory_bytes != now.memory_bytes:
         said.append(f"memory: {was.memory_bytes >> 20}MiB → {now.memory_bytes >> 20}MiB")
+    if was.most_cpus != now.most_cpus:
+        said.append(f"cpus.most: {was.most_cpus} → {now.most_cpus}")
     if was.cpus != now.cpus:
         said.append(f"cpus: {was.cpus} → {now.cpus}")
     if was.interfaces != now.interfaces:

@@ -4,20 +4,22 @@ changed while frames move, and undone."""
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Collection, Iterator
+import time
+from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any, TypeVar
 
 from tailrace.errors import Failure, Interrupted, Mistake, TailraceError
 from tailrace.functions.runtime import Origin, Starter
 from tailrace.functions.runtimes import STARTERS
+from tailrace.functions.threads import Resized
 from tailrace.node.change import change_over, end_processes, recover
 from tailrace.node.claiming import claim_plans
 from tailrace.node.difference import Difference, difference
 from tailrace.node.folder import run_folder
-from tailrace.node.plan import Plan, make_plan, scaled
+from tailrace.node.plan import Plan, make_plan, resized, scaled
 from tailrace.node.planned import PlannedFunction, PlannedPort
 from tailrace.node.record import Change, FilePath, Held, Planned, Process, Record, State, hold_run, peek
 from tailrace.node.running import Node, quietly, reserve_pages
@@ -249,6 +251,8 @@ class Applied:
     notes: tuple[str, ...] = ()
     back_to: str | None = None
     """The spec whose plan `tailrace rollback` goes back to."""
+    resized: Mapping[str, Resized] = field(default_factory=dict)
+    """Functions whose CPUs are others now, by name."""
     repaired: bool = False
     """The plan is the one that was up: what had ended is there again, and there is no change to go back from."""
 
@@ -265,6 +269,7 @@ class Applied:
             "notes": list(self.notes),
             "back_to": self.back_to,
             "repaired": self.repaired,
+            "resized": {name: asdict(each) for name, each in self.resized.items()},
         }
 
 
@@ -389,6 +394,25 @@ def scale(held: Held, name: str, count: int, *, remove: bool = False) -> Applied
         return until_claimed(change)
 
 
+def function_cpus(held: Held, name: str, count: int) -> tuple[Applied, float]:
+    """Gives a function (or each of its replicas) that runs so many CPUs while frames move; the spec's file stays as it
+    is. Returns also after how many ms what it has no more is free. Raises Failure, Mistake."""
+    began = time.monotonic()
+    with _changing(held) as node:
+        node.began = began
+        ended = set(_ended(node.state))
+        alive = {process.name for process in node.state.processes()} - ended
+        for each in _chosen(node, name):
+            if _process_of(node.state, each) not in alive:
+                raise Mistake(f"{each} does not run; `tailrace function start {each}` starts it")
+
+        def change() -> Applied:
+            return _apply(node, resized(node.plan, name, count, own=[held.folder]), node.state.record.spec, None, ended)
+
+        applied = until_claimed(change)
+    return applied, round(1e3 * (time.monotonic() - began), 3)
+
+
 def _apply(
     node: Node, plan: Plan, spec: str, base: int | None, leave: Collection[str] = (), anew: Collection[str] = ()
 ) -> Applied:
@@ -454,7 +478,8 @@ def _apply(
     finally:
         if state.record.changing is None:
             quietly(lambda: claim_plans(state, Plan.read(state.record.plan)))
-    return Applied(proposal, version, tuple(new.notes), previous.spec if previous else None, repaired)
+    back_to = previous.spec if previous else None
+    return Applied(proposal, version, tuple(new.notes), back_to, dict(new.resized), repaired)
 
 
 # --- what ends by itself -------------------------------------------------------------------------------------------

@@ -30,8 +30,8 @@ from tailrace.node.planned import (
 )
 from tailrace.node.usable import Usable, usable_cpus
 from tailrace.process.process import real_time_refusal
-from tailrace.resources.ledger import polled_on
-from tailrace.resources.place import FUNCTION_PRIORITY, Placement, keep_places, place, with_shared
+from tailrace.resources.ledger import exclusive_of_others, polled_on
+from tailrace.resources.place import FUNCTION_PRIORITY, Placement, TooFewCpus, keep_places, place, with_shared
 from tailrace.resources.topology import Cpu
 from tailrace.spec.model import MOST_REPLICAS, TESTER_ENDS, Function, Port, Spec, replica_name
 from tailrace.spec.position import Document, Location, naming, raise_any
@@ -145,7 +145,8 @@ def place_functions(
     alone = [each.name for each in started if each.latency != "normal"]
     several = {each.name: each.cpus for each in started if each.cpus > 1}
     if keep is not None:
-        placement = keep_places(keep, cpus, alone, tester=tester, real_time=real_time, several=several)
+        elastic = [each.name for each in started if each.elastic]
+        placement = keep_places(keep, cpus, alone, tester=tester, real_time=real_time, several=several, elastic=elastic)
     else:
         placement = place(
             cpus, alone, tester=tester, real_time=real_time, workers=workers, cores=cores, several=several
@@ -222,6 +223,62 @@ def scaled(
         pinned_by=pinned,
         beside=beside,
     )
+
+
+def resized(
+    plan: Plan, name: str, count: int, *, cpus: Sequence[Cpu] | None = None, own: Collection[Path] = ()
+) -> Plan:
+    """A plan in which a function, or each of its replicas, has so many CPUs. `cpus` and `own` as in make_plan(). Raises
+    Mistake if that cannot be."""
+    chosen = [each for each in plan.functions if name in (each.name, each.function)]
+    if not chosen:
+        names = ", ".join(each.name for each in plan.functions) or "none"
+        raise Mistake(f"{name!r} is no function that is up; there are: {names}")
+    for each in chosen:
+        _check_elastic(each, count)
+    functions = tuple(replace(each, cpus=count) if each in chosen else each for each in plan.functions)
+    beside = polled_on() if cpus is None else None
+    cpus = cpus if cpus is not None else usable_cpus(own, named=plan.cores, least=len(plan.placement.workers)).cpus
+    try:
+        placement = place_functions(
+            functions,
+            cpus,
+            tester=plan.placement.tester is not None,
+            real_time=real_time_refusal(FUNCTION_PRIORITY) is None,
+            keep=plan.placement,
+        )
+    except TooFewCpus as error:
+        raise TooFewCpus(f"{error}; {'; '.join(_holders(plan.placement, own))}") from None
+    return replace(plan, functions=functions, placement=placement, beside=beside)
+
+
+def _check_elastic(function: PlannedFunction, count: int) -> None:
+    """Raises Mistake unless a function can have so many CPUs while it runs."""
+    name, runtime = function.name, RUNTIMES[function.runs]
+    if not function.started or function.kind is None:
+        raise Mistake(
+            f"{name} is somebody else's, and Tailrace does not know its threads; expected one that has a kind"
+        )
+    why = runtime.refuses_cpus(function.kind, 1, 2)
+    if why is not None:
+        raise Mistake(f"{name} cannot have more or fewer CPUs: {why}")
+    if not 1 <= count <= function.most_cpus:
+        cure = f"`functions: {{{function.function}: {{cpus: {{most: {count}}}}}}}` gives it the queues for more"
+        raise Mistake(
+            f"{name}: {count} CPUs are not possible; expected 1 to {function.most_cpus}"
+            + (f" ({cure}, and needs a new instance)" if count > function.most_cpus else "")
+        )
+
+
+def _holders(placement: Placement, own: Collection[Path]) -> list[str]:
+    """Who has each CPU that is polled on."""
+    has = dict.fromkeys(placement.workers, "the switch")
+    if placement.tester is not None:
+        has.setdefault(placement.tester.core, "the tester")
+    for name, at in placement.functions.items():
+        has |= {core: name for core in at.cores if core not in has}
+    has |= {core: claim.words for core, claim in exclusive_of_others(own).items() if core not in has}
+    return [f"CPU {core} is held by {who}" for core, who in sorted(has.items())]
 
 
 def _number(function: PlannedFunction) -> int:
@@ -302,11 +359,10 @@ class _Maker:
         """A function has as many CPUs as what it lives in, and its kind, can use, and no more than there are."""
         for name in used:
             function = self.spec.functions[name]
-            why = RUNTIMES[function.runs].refuses_cpus(function.kind, function.cpus)
-            if why is None and function.cpus > len(cpus):
-                why = (
-                    f"{function.cpus} CPUs are more than the {len(cpus)} that may be used; expected no more than these"
-                )
+            start, most = function.cpus.start, function.cpus.most
+            why = RUNTIMES[function.runs].refuses_cpus(function.kind, start, most)
+            if why is None and start > len(cpus):
+                why = f"{start} CPUs are more than the {len(cpus)} that may be used; expected no more than these"
             if why is not None:
                 self.refuse(("functions", name, "cpus"), why)
 
@@ -435,7 +491,7 @@ class _Maker:
             name,
             uri or owner,
             uri,
-            port.queues,
+            self._queues(function, port),
             path=port.path,
             mode="client" if runtime is not None and runtime.listens else port.mode,
             socket_mode=_socket_mode(port),
@@ -450,7 +506,16 @@ class _Maker:
             share=port.rate.share,
             waits=function is not None and function.on_failure == "block",
             behind=behind,
+            spread=function is not None and self._threads(function) > 1,
         )
+
+    def _queues(self, function: Function | None, port: Port) -> int:
+        return max(port.queues, self._threads(function) if function is not None else 1)
+
+    def _threads(self, function: Function) -> int:
+        """The most threads that it can have, which have a queue each."""
+        own = function.kind is not None and RUNTIMES[function.runs].threads
+        return function.cpus.most if own else 1
 
     def _group(self, port: str, name: str | None) -> str | None:
         """The group of a port's socket. Raises Mistake if there is none of that name."""
@@ -470,7 +535,7 @@ class _Maker:
         found = []
         for name in used:
             function = self.spec.functions[name]
-            queues = [self.spec.ports.get(port, Port()).queues for port in function.port_names(name)]
+            queues = [self._queues(function, self.spec.ports.get(port, Port())) for port in function.port_names(name)]
             for index, (number, state) in enumerate(function.replicas.items()):
                 replica = replica_name(name, number)
                 found.append(
@@ -482,7 +547,7 @@ class _Maker:
                         tuple(function.port_names(replica)),
                         function.memory,
                         tuple(queues),
-                        function.cpus,
+                        function.cpus.start,
                         state,
                         tuple(_setting(each, self.folder) for each in function.settings(index)),
                         function.restart,
@@ -496,6 +561,7 @@ class _Maker:
                         tables_mib=function.tables_mib,
                         network=function.network,
                         told=function.own_settings.told(),
+                        most_cpus=function.cpus.most,
                     )
                 )
         return found

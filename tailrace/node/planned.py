@@ -56,6 +56,8 @@ class PlannedPort:
     share: int = 1
     waits: bool = False
     """Frames wait for it while nobody is attached."""
+    spread: bool = False
+    """Its queues have flows, whoever sends them: a thread of the function each, at the most."""
     behind: Behind = "socket"
     """Of a function's port: what the switch opens. An interface has its name from `tailrace.switch.config`."""
 
@@ -117,11 +119,18 @@ class PlannedFunction:
     """The network namespace that it lives in; None: it has none of its own."""
     told: dict[str, Any] | None = None
     """What its program is told when it runs, and again whenever that changes; None: nothing."""
+    most_cpus: int = 1
+    """How many CPUs it can have."""
 
     @property
     def started(self) -> bool:
         """Whether Tailrace starts it."""
         return self.runs in STARTERS
+
+    @property
+    def elastic(self) -> bool:
+        """Whether it can have more or fewer CPUs while it runs."""
+        return self.most_cpus > 1 and self.kind is not None and self.started and STARTERS[self.runs].elastic
 
     @property
     def what(self) -> str:
@@ -137,7 +146,8 @@ class PlannedFunction:
             self.image,
             self.memory_bytes,
             self.queues,
-            self.cpus,
+            self.most_cpus,
+            None if self.elastic else self.cpus,
             self.settings,
             self.latency,
             self.interfaces,

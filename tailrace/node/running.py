@@ -19,6 +19,7 @@ from tailrace.functions.namespace import prepare_namespace
 from tailrace.functions.runtime import Instance, Origin
 from tailrace.functions.runtimes import STARTERS
 from tailrace.functions.show import tell
+from tailrace.functions.threads import Resized
 from tailrace.node.change import change_over
 from tailrace.node.claiming import claim_pages, claim_plans
 from tailrace.node.difference import Change, Difference, difference, unlike
@@ -62,6 +63,10 @@ class Node:
     notes: list[str]
     origins: dict[str, Origin] = field(default_factory=dict)
     """What functions that are started go on from, by name; the others start anew."""
+    resized: dict[str, Resized] = field(default_factory=dict)
+    """Functions whose CPUs are others now, by name."""
+    began: float = field(default_factory=time.monotonic)
+    """When what is being done was asked for."""
 
     @classmethod
     def of(cls, state: State, plan: Plan, *, logs: Path, tied: bool) -> Node:
@@ -269,6 +274,7 @@ class Node:
             group=group_for(self.state, planned.name),
             image=planned.image,
             cpus=planned.cpus,
+            most_cpus=planned.most_cpus,
             latency=planned.latency,
             domain=planned.domain,
             settings=planned.settings,

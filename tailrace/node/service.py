@@ -35,7 +35,20 @@ from tailrace.functions.runtime import Origin
 from tailrace.functions.runtimes import ended_well
 from tailrace.host.slices import enter
 from tailrace.node import operations
-from tailrace.node.api import Apply, Clone, Drain, Named, Propose, Restore, Rollback, Scale, Stop, Subscribe, Up
+from tailrace.node.api import (
+    Apply,
+    Clone,
+    Drain,
+    FunctionCpus,
+    Named,
+    Propose,
+    Restore,
+    Rollback,
+    Scale,
+    Stop,
+    Subscribe,
+    Up,
+)
 from tailrace.node.client import API, ENDING, Client
 from tailrace.node.folder import LOG, default_folder, forget_service
 from tailrace.node.health import Health, checked
@@ -133,6 +146,7 @@ class Service:
             "node.drain": self._drain,
             "function.restart": self._replace,
             "function.scale": self._scale,
+            "function.cpus": self._function_cpus,
             "function.stop": self._stop_function,
             "function.start": self._start_function,
             "function.restore": self._restore,
@@ -601,6 +615,11 @@ class Service:
         assert isinstance(call.params, Scale)
         given = call.params
         return operations.scale(self.held, given.name, given.count, remove=given.remove).as_data()
+
+    def _function_cpus(self, call: Call) -> Answer:
+        assert isinstance(call.params, FunctionCpus)
+        applied, milliseconds = operations.function_cpus(self.held, call.params.name, call.params.count)
+        return {**applied.as_data(), "milliseconds": milliseconds}
 
     def _replace(self, call: Call) -> Answer:
         assert isinstance(call.params, Named)

@@ -26,6 +26,10 @@ FUNCTION_PRIORITY = 10
 POLLER_NICE = -20
 
 
+class TooFewCpus(Mistake):
+    """A function that runs cannot have as many CPUs as it is to have."""
+
+
 @dataclass(frozen=True)
 class Place:
     """Where one process runs: the CPU of its polling thread, and all CPUs it may use (control threads)."""
@@ -195,24 +199,36 @@ def keep_places(
     tester: bool,
     real_time: bool,
     several: Mapping[str, int] = MappingProxyType({}),
+    elastic: Collection[str] = (),
 ) -> Placement:
     """A placement for a changed set of functions in which whoever stays, stays where it is, unless it has more or fewer
-    CPUs now.
+    CPUs now; one that is `elastic` stays then too, with the first of those that it has, or some more.
 
-    New pollers get the CPUs that nobody has; where these do not suffice, new functions share one.
+    New pollers get the CPUs that nobody has; where these do not suffice, new functions share one. Raises TooFewCpus
+    where they do not suffice for who stays.
     """
     order = _best_first(cpus, old.workers)
     kept = {
         name: have
         for name in functions
-        if (have := old.functions.get(name)) and (have.mode == "interrupt" or len(have.cores) == several.get(name, 1))
+        if (have := old.functions.get(name))
+        and (have.mode == "interrupt" or len(have.cores) == several.get(name, 1) or name in elastic)
     }
+    wanted = {name: several.get(name, 1) for name, have in kept.items() if have.mode == "poll"}
+    kept |= {name: _first_of(kept[name], count) for name, count in wanted.items() if count < len(kept[name].cores)}
+    more = {name: count - len(kept[name].cores) for name, count in wanted.items() if count > len(kept[name].cores)}
     new = [name for name in functions if name not in kept]
     numbers = {*old.workers, *(core for at in kept.values() for core in at.cores)}
     numbers |= {old.tester.core} if old.tester else set()
     taken = {cpu.core for cpu in cpus if cpu.number in numbers}
     own_tester = old.tester if tester else None
     new_tester = tester and own_tester is None
+    if more:
+        added = _choose(order, _functions(more, more), taken)
+        if added is None:
+            raise TooFewCpus(f"{' and '.join(more)}: {_too_few(sum(more.values()), order, taken)}")
+        kept |= {name: _with(kept[name], choice) for name, choice in zip(more, added, strict=True)}
+        taken |= _cores(added)
     pollers = ([_TESTER] if new_tester else []) + _functions(new, several)
     chosen = None if old.oversubscribed else _choose(order, pollers, taken)
     count = max(len(old.workers), 1) + int(tester) + sum(each.cpus for each in _functions(functions, several))
@@ -243,6 +259,24 @@ def keep_places(
         old.siblings,
         tuple(choice.note for choice in chosen or () if choice.note),
     )
+
+
+def _first_of(place: Place, count: int) -> Place:
+    """The place with so many of its cores."""
+    gone = set(place.cores[count:])
+    return replace(place, cores=place.cores[:count], cpus=tuple(cpu for cpu in place.cpus if cpu not in gone))
+
+
+def _with(place: Place, more: _Choice) -> Place:
+    """The place with some cores more."""
+    new = tuple(cpu.number for cpu in more.cpus)
+    return replace(place, cores=(*place.cores, *new), cpus=tuple(sorted({*place.cpus, *new})))
+
+
+def _too_few(count: int, order: Sequence[Cpu], taken: Collection[int]) -> str:
+    free = [cpu.number for cpu in order if cpu.core not in taken]
+    left = f"only {', '.join(map(str, free))} is" if len(free) == 1 else f"{', '.join(map(str, free)) or 'none'} are"
+    return f"{count} more CPU{'s' if count > 1 else ''} of {'their' if count > 1 else 'its'} own; {left} free"
 
 
 def place_tester(cpus: Sequence[Cpu]) -> Place:

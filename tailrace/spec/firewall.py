@@ -9,7 +9,7 @@ import re
 from collections.abc import Iterator
 from functools import cached_property
 from itertools import product
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import BeforeValidator, Field, WithJsonSchema
 
@@ -81,6 +81,8 @@ class Rule(Model):
 
 class Firewall(Settings):
     """What a firewall is told."""
+
+    one_thread: ClassVar[str | None] = "its table of connections has one writer"
 
     default: Literal["allow", "deny"] = Field("deny", description="what becomes of flows that no rule fits")
     groups: dict[Name, Prefixes] = Field(default_factory=dict, description="prefixes by a name that rules may use")

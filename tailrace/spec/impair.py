@@ -5,7 +5,7 @@ What becomes of which frame follows from the seed alone; dataplane/functions/imp
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import Annotated, Any, ClassVar
 
 from pydantic import BeforeValidator, Field, PlainSerializer, WithJsonSchema, model_validator
 
@@ -76,6 +76,8 @@ Delays = Annotated[
 
 class Impair(Settings):
     """What the impair function does to the frames of each direction."""
+
+    one_thread: ClassVar[str | None] = "its plan numbers frames in the order in which they come"
 
     seed: int = Field(1, ge=0, lt=1 << 64, description="what becomes of which frame follows from it")
     drop: Share = Field(0.0, validate_default=False, description="frames that are lost")

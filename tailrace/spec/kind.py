@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 from tailrace.spec.fields import Model
 from tailrace.spec.position import Location
@@ -33,6 +33,9 @@ class Network:
 
 class Settings(Model):
     """Of a kind that has none, and the base of the others."""
+
+    one_thread: ClassVar[str | None] = None
+    """Why one thread of its program has to see all frames; None: each of several may have its own queues."""
 
     def settings(self, replica: int) -> tuple[str, ...]:
         """What the program of the replica (from 0) is given, as NAME=VALUE."""

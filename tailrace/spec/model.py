@@ -97,6 +97,8 @@ TESTER_ENDS = ("tester.a", "tester.b")
 RESERVED_NAMES = {"switch": "the switch", "tester": "the tester, whose ends are tester.a and tester.b"}
 LEAST_MEMORY = 128 << 20
 LEAST_BUFFERS = 64 << 20
+#: Packet buffers and rings of each queue of a function's ports but the first (dataplane/functions/main.c).
+QUEUE_MIB = 12
 MOST_MEMORY = 1 << 40
 
 
@@ -248,6 +250,39 @@ class Seed(Model):
         return (*said, *([f"user-data={self.user_data}"] if self.user_data is not None else []))
 
 
+class Cpus(Model):
+    """How many CPUs a function has."""
+
+    start: int = Field(1, ge=1, le=MOST_CPUS, description="how many it starts with")
+    most: int = Field(
+        1, ge=1, le=MOST_CPUS, description="how many it can have while it runs (`tailrace function cpus`)"
+    )
+
+    @model_validator(mode="after")
+    def _starts_within(self) -> Cpus:
+        if self.start > self.most:
+            raise ValueError(f"start: {self.start} is more than most, {self.most}; expected no more than that")
+        return self
+
+
+def _expand_cpus(value: Any) -> Any:
+    """2 is {start: 2, most: 2}."""
+    if isinstance(value, dict | Cpus):
+        return value
+    if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value <= MOST_CPUS:
+        raise ValueError(
+            f"{units.shown(value)} is no number of CPUs; expected 1 to {MOST_CPUS}, or {{start: 1, most: 4}}"
+        )
+    return {"start": value, "most": value}
+
+
+ShortCpus = Annotated[
+    Cpus,
+    BeforeValidator(_expand_cpus),
+    ShortSchema({"type": "integer", "minimum": 1, "maximum": MOST_CPUS, "description": "how many, always"}),
+]
+
+
 class Function(Model):
     """A virtual network function, each replica of which lives by itself."""
 
@@ -299,8 +334,10 @@ class Function(Model):
         validate_default=False,
         description="the most memory that the sandbox may use besides huge pages; what a machine has",
     )
-    cpus: int = Field(
-        1, ge=1, le=MOST_CPUS, description="how many CPUs it has, each a core of its own where there are enough"
+    cpus: ShortCpus = Field(
+        default_factory=lambda: Cpus(),
+        description="how many CPUs it has, each a core of its own where there are enough. In a process and a container "
+        "each has a thread, and the ports a queue for each, over which flows are spread",
     )
     latency: Literal["normal", "medium", "high"] = Field(
         "medium",
@@ -462,8 +499,9 @@ class Function(Model):
 
     @property
     def tables_mib(self) -> int:
-        """What its program's tables take of DPDK's memory, beside packet buffers."""
-        return self.own_settings.tables_mib()
+        """What its program's tables, and queues beyond the first, take of DPDK's memory, beside packet buffers."""
+        queues = self.cpus.most - 1 if self.kind is not None and self.runs in ("process", "container") else 0
+        return self.own_settings.tables_mib() + queues * QUEUE_MIB
 
     @property
     def network(self) -> Network | None:

@@ -136,6 +136,8 @@ def _port(port: PlannedPort, sockets: Path, which: Mapping[str, int]) -> Config:
             said["absent"] = "wait"
     if port.queues > 1:
         said["queues"] = port.queues
+    if port.spread:
+        said["spread"] = True
     rate = _most(port.max_bps, port.max_pps)
     to = _most(port.to_bps, port.to_pps)
     if to:

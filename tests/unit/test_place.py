@@ -152,9 +152,9 @@ def test_too_many_are_oversubscribed() -> None:
 @pytest.mark.parametrize(
     ("function", "said"),
     [
-        ("{kind: skeleton, cpus: 2}", "2 CPUs; a skeleton has one poller; expected 1"),
+        ("{kind: firewall, cpus: 2}", "2 CPUs; kind firewall has one thread, because .*; expected 1"),
         ("{runs: guest, cpus: 2}", "2 CPUs, which a guest has from whoever runs it; expected 1"),
-        ("{kind: skeleton, cpus: 65}", "less than or equal to 64"),
+        ("{kind: skeleton, cpus: 65}", "expected 1 to 64"),
     ],
 )
 def test_who_cannot_use_several_is_refused(function: str, said: str) -> None:

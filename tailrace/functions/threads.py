@@ -1,0 +1,46 @@
+"""More and fewer CPUs of a function that runs: one thread on each (dataplane/functions/threads.c)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from pydantic import BaseModel, ValidationError
+
+from tailrace.errors import Fault
+from tailrace.functions.show import call
+from tailrace.node.record import Process, State
+
+WAIT_MS = 100
+"""For how long the first frame on a new CPU is waited for; where no traffic comes, there is none."""
+
+
+class Used(BaseModel):
+    """What the function says; times in µs from when it was told."""
+
+    queues_moved: int
+    handed_over_us: int
+    first_frame_us: int | None
+    ended_us: int | None
+
+
+@dataclass(frozen=True)
+class Resized:
+    """A function whose CPUs are others now; times in ms from when that was asked for."""
+
+    before: tuple[int, ...]
+    now: tuple[int, ...]
+    queues_moved: int
+    handed_over_ms: float
+    """When each queue was with the thread that is to have it."""
+    first_frame_ms: float | None
+    """When the last of the new threads had moved its first frames; None: there is none, or nothing came."""
+
+
+def use_cpus(state: State, process: Process, cpus: Sequence[int], wait_ms: int = 0) -> Used:
+    """Has a function that is up run one thread on each of these CPUs from now on. Raises Mistake, Failure, and then
+    nothing has changed."""
+    try:
+        return Used.model_validate(call(state, process, "use_cpus", cpus=list(cpus), wait_ms=wait_ms))
+    except ValidationError:
+        raise Fault(f"{process.name} answers with something else than what it has done with its CPUs") from None

@@ -1,0 +1,194 @@
+"""`tailrace function cpus`: a function that runs has more and fewer CPUs while frames move, and none is lost."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+from pathlib import Path
+from typing import Any
+
+import pytest
+from running_node import Command, needs_a_node, wait_until
+from running_tester import Trial, beside_a_node, stream
+
+from tailrace.functions.show import Shown, ask
+from tailrace.node.record import Process, State, peek
+
+pytestmark = [*needs_a_node, pytest.mark.unsanitized]
+
+FLOWS = 8
+#: A busy machine may keep all pollers off their CPUs for a while, and nothing is to be lost by that.
+ELASTIC = """\
+fabric: {backpressure: 10s}
+functions: {first: {kind: skeleton, cpus: {most: 4}}}
+chains: {voice: [tester.a, first, tester.b]}
+"""
+#: Nobody but the switch and the function polls, so that each has a core of its own where there are two.
+ALONE = """\
+ports: {c: , d: }
+functions: {first: {kind: skeleton, cpus: {most: 2}}}
+chains: {voice: [c, first, d]}
+"""
+
+
+class Traffic:
+    """Flows both ways, each a stream that is checked for order, until the block ends."""
+
+    def __init__(self, binaries: Path, command: Command, folder: Path) -> None:
+        ports = {end: f"vhost:{command.state / 'sockets' / f'tester.{end}'}.sock" for end in "ab"}
+        self.tester = beside_a_node(binaries, folder, ports, "--memory", "256")
+        self.command = command
+        self.result: Trial = {}
+        self.ports: list[dict[str, Any]] = []
+
+    def __enter__(self) -> Traffic:
+        streams = [
+            stream(f"{source}{target}{flow}", source, target, 500, flow=flow)
+            for source, target in ("ab", "ba")
+            for flow in range(FLOWS)
+        ]
+        self.tester.start(streams, 3600, wait=1.0)
+        self.tester.wait_sent(100)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.tester.call("trial.stop")
+        self.result = self.tester.wait_end()
+        self.ports = self.command.status()["ports"]
+        assert self.tester.end() == 0
+
+    def more(self) -> None:
+        self.tester.wait_more(100)
+
+    def nothing_was_lost(self) -> None:
+        assert len(self.result["streams"]) == 2 * FLOWS
+        drops = [
+            {key: value for key, value in port.items() if key == "name" or (key.startswith("drop") and value)}
+            for port in self.ports
+        ]
+        for each in self.result["streams"]:
+            assert each["received"] == each["sent"] > 100, (each, drops)
+            assert each["lost"] == each["duplicate"] == each["foreign"] == each["out_of_sequence"] == 0, each
+
+
+def running(command: Command, name: str = "first") -> Process:
+    found = [each for each in State(command.state, peek(command.state)).processes() if each.name == name]
+    assert len(found) == 1
+    return found[0]
+
+
+def shown(command: Command) -> Shown:
+    return ask(State(command.state, peek(command.state)), running(command), 20)
+
+
+def received(command: Command) -> list[int]:
+    """Frames that came by each queue from either side."""
+    rows = shown(command).tables["queues"].rows
+    return [int(str(row["received_0"])) + int(str(row["received_1"])) for row in rows]
+
+
+def resized(command: Command, count: int) -> dict[str, Any]:
+    applied = json.loads(command("function", "cpus", "first", str(count), "--json").stdout)
+    found: dict[str, Any] = applied["resized"]["first"]
+    assert applied["start"] == applied["stop"] == []
+    assert found["handed_over_ms"] <= applied["milliseconds"]
+    return found
+
+
+def test_it_grows_and_shrinks_while_frames_move(command: Command, binaries: Path, tmp_path: Path) -> None:
+    command("up", command.spec(ELASTIC))
+    before = running(command)
+    with Traffic(binaries, command, tmp_path) as traffic:
+        wait_until(lambda: sum(count > 0 for count in received(command)) > 1)  # flows are spread
+        for count in (2, 4, 3, 1, 4, 2, 1):
+            found = resized(command, count)
+            assert len(found["now"]) == count
+            if count > len(found["before"]):
+                assert found["first_frame_ms"] > 0
+            traffic.more()
+        assert "has 1 CPU already" in command("function", "cpus", "first", "1").stdout
+    traffic.nothing_was_lost()
+    assert running(command) == before, "it is the same process"
+    ports = shown(command).counters["ports"]
+    assert isinstance(ports, list)
+    assert sum(int(each["received"]) for each in ports) == sum(int(each["sent"]) for each in ports)
+    assert sum(int(each["received"]) for each in ports) == sum(each["sent"] for each in traffic.result["streams"])
+
+
+def test_its_cpus_are_on_record(command: Command, binaries: Path, tmp_path: Path) -> None:
+    """The service starts anew, the function ends and is started again, the spec is applied."""
+    spec = command.spec(ELASTIC)
+    command("up", spec)
+    assert len(resized(command, 3)["now"]) == 3
+    proposal = json.loads(command("plan", spec, "--json", status=3).stdout)
+    assert [(each["what"], each["name"]) for each in proposal["changes"]] == [("process", "first")]
+    assert proposal["start"] == []
+    service = command.service()
+    wait_until(lambda: _ended(service))
+    assert "has 3 CPUs already" in command("function", "cpus", "first", "3").stdout
+
+    command("function", "restart", "first")
+    now = running(command, "first@2")
+    threads = shown_of(command, now)
+    assert len({row["thread"] for row in threads}) == 3
+    command("apply", spec)
+    assert len({row["thread"] for row in shown_of(command, now)}) == 1
+    command("rollback")
+    assert len({row["thread"] for row in shown_of(command, now)}) == 3
+    with Traffic(binaries, command, tmp_path) as traffic:
+        traffic.more()
+    traffic.nothing_was_lost()
+
+
+def shown_of(command: Command, process: Process) -> list[dict[str, Any]]:
+    return list(ask(State(command.state, peek(command.state)), process, 20).tables["queues"].rows)
+
+
+def _ended(service: int) -> bool:
+    """Tells the service to end; whether it has. The next command starts another."""
+    try:
+        os.kill(service, signal.SIGTERM)
+    except ProcessLookupError:
+        return True
+    return False
+
+
+def test_what_cannot_be_is_refused_with_the_reason(command: Command) -> None:
+    spec = """\
+functions:
+  first: {kind: skeleton, cpus: {most: 2}}
+  second: {kind: firewall}
+  third: skeleton
+chains: {voice: [tester.a, first, second, third, tester.b]}
+"""
+    assert "nothing is up" in command("function", "cpus", "first", "2", status=2).stderr
+    command("up", command.spec(spec))
+    refused = command("function", "cpus", "first", "3", status=2).stderr
+    assert "3 CPUs are not possible; expected 1 to 2 (`functions: {first: {cpus: {most: 3}}}`" in refused
+    assert "Invalid value" in command("function", "cpus", "first", "0", status=2).stderr
+    assert "kind firewall has one thread, because its table of connections has one writer" in (
+        command("function", "cpus", "second", "2", status=2).stderr
+    )
+    assert "expected 1 to 1" in command("function", "cpus", "third", "2", status=2).stderr
+    assert "is no function" in command("function", "cpus", "fourth", "2", status=2).stderr
+    command("function", "stop", "first")
+    assert "first does not run; `tailrace function start first`" in (
+        command("function", "cpus", "first", "2", status=2).stderr
+    )
+
+
+def test_cpus_of_others_are_named(command: Command) -> None:
+    """With a CPU for the switch and each CPU for the function there is none left for one more."""
+    command("up", command.spec(ALONE))
+    refused = command("function", "cpus", "first", "2", status=None)
+    held = json.loads(command("function", "show", "first", "--json").stdout)
+    cpus = {row["cpu"] for row in held["tables"]["queues"]["rows"]}
+    if refused.returncode == 0:
+        assert len(cpus) == 2
+    else:
+        assert refused.returncode == 2
+        assert "first: 1 more CPU of its own; none are free; CPU " in refused.stderr
+        assert "is held by the switch" in refused.stderr
+        assert "is held by first" in refused.stderr
+        assert len(cpus) == 1

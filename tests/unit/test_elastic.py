@@ -1,0 +1,158 @@
+"""Functions with several CPUs, more and fewer of them: what a spec says, what is planned, what is done about it."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from tailrace.errors import Mistake
+from tailrace.functions.program import threads_of
+from tailrace.node.difference import Change, Difference, difference
+from tailrace.node.plan import Plan, make_plan, resized
+from tailrace.resources.place import Place, TooFewCpus
+from tailrace.resources.topology import Cpu
+from tailrace.spec.load import parse_spec
+from tailrace.spec.model import Cpus, Function
+from tailrace.switch.config import configuration
+
+SOCKETS = Path("/run/tailrace/sockets")
+
+
+def cpus(count: int) -> list[Cpu]:
+    return [Cpu(number, 0, number) for number in range(count)]
+
+
+def plan_of(first: str = "{kind: skeleton, cpus: {most: 4}}", count: int = 8, rest: str = "") -> Plan:
+    text = f"functions: {{first: {first}{rest}}}\nchains: {{voice: [tester.a, first, tester.b]}}\n"
+    return make_plan(parse_spec(text, "s"), cpus=cpus(count), real_time=None)
+
+
+def to(old: Plan, new: Plan) -> Difference:
+    running = configuration(old, SOCKETS, {})
+    return difference(old, new, running=running, instances={}, alive=["first"], sockets=SOCKETS)
+
+
+def test_a_number_says_both() -> None:
+    assert Function(kind="skeleton", cpus=2).cpus == Cpus(start=2, most=2)
+    assert Function(kind="skeleton", cpus={"most": 4}).cpus == Cpus(start=1, most=4)
+    assert Function(kind="skeleton").cpus == Cpus(start=1, most=1)
+
+
+@pytest.mark.parametrize(
+    ("first", "said"),
+    [
+        ("{kind: skeleton, cpus: 0}", "0 is no number of CPUs; expected 1 to 64, or {start: 1, most: 4}"),
+        ("{kind: skeleton, cpus: 65}", "65 is no number of CPUs"),
+        ("{kind: skeleton, cpus: yes}", "'yes' is no number of CPUs"),
+        ("{kind: skeleton, cpus: {start: 3, most: 2}}", "start: 3 is more than most, 2"),
+        ("{kind: skeleton, cpus: {most: 17}}", "17 CPUs; each has a queue, and ports have 16"),
+        ("{kind: skeleton, cpus: 9}", "9 CPUs are more than the 8 that may be used"),
+        ("{kind: firewall, cpus: {most: 2}}", "kind firewall has one thread, because its table of connections has one"),
+        ("{kind: impair, cpus: 2}", "kind impair has one thread, because its plan numbers frames in the order"),
+        (
+            "{kind: skeleton, runs: container, cpus: {most: 2}}",
+            "a container keeps the CPUs that it starts with; expected a number, or `runs: process`",
+        ),
+        ("{runs: guest, cpus: 2}", "2 CPUs, which a guest has from whoever runs it"),
+    ],
+)
+def test_what_cannot_be_is_refused(first: str, said: str) -> None:
+    with pytest.raises(Mistake, match=re.escape(said)):
+        plan_of(first)
+
+
+def test_its_ports_have_a_queue_for_each_and_flows_are_spread() -> None:
+    plan = plan_of()
+    ports = configuration(plan, SOCKETS, {})["ports"]
+    assert [(ports[name]["queues"], ports[name]["spread"]) for name in ("first.0", "first.1")] == [(4, True)] * 2
+    assert "queues" not in ports["tester.a"]
+    assert "spread" not in configuration(plan_of("skeleton"), SOCKETS, {})["ports"]["first.0"]
+    assert plan.function("first").queues == (4, 4)
+    assert plan.function("first").tables_mib == 3 * 12
+
+
+def test_it_grows_by_cpus_that_nobody_has_and_shrinks_to_its_first() -> None:
+    plan = plan_of()
+    own = plan.placement.functions["first"].cores
+    others = {plan.placement.switch.core, plan.placement.tester.core if plan.placement.tester else None}
+    more = resized(plan, "first", 3, cpus=cpus(8))
+    at = more.placement.functions["first"]
+    assert at.cores[0] == own[0] and len(set(at.cores)) == 3
+    assert others.isdisjoint(at.cores) and set(at.cores) <= set(at.cpus)
+    assert (more.placement.switch, more.placement.tester) == (plan.placement.switch, plan.placement.tester)
+    again = resized(more, "first", 4, cpus=cpus(8))
+    assert again.placement.functions["first"].cores[:3] == at.cores, "who has a CPU keeps it"
+    fewer = resized(again, "first", 2, cpus=cpus(8))
+    assert fewer.placement.functions["first"].cores == at.cores[:2]
+    assert set(fewer.placement.functions["first"].cpus).isdisjoint(again.placement.functions["first"].cores[2:])
+    assert resized(fewer, "first", 2, cpus=cpus(8)).identity == fewer.identity
+
+
+def test_who_holds_the_cpus_is_said() -> None:
+    plan = plan_of(count=3)
+    assert not plan.placement.oversubscribed
+    with pytest.raises(TooFewCpus) as refused:
+        resized(plan, "first", 2, cpus=cpus(3))
+    said = str(refused.value)
+    assert said.startswith("first: 1 more CPU of its own; none are free; ")
+    for who in ("the switch", "the tester", "first"):
+        assert f"is held by {who}" in said
+
+
+def test_where_cpus_are_shared_its_threads_share_too() -> None:
+    plan = plan_of(count=2)
+    assert plan.placement.oversubscribed
+    more = resized(plan, "first", 3, cpus=cpus(2))
+    assert more.placement.functions == plan.placement.functions
+    assert threads_of(more.placement.functions["first"], 3) == [plan.placement.functions["first"].core] * 3
+
+
+def test_threads_have_a_cpu_each_or_the_shared_ones_in_turn() -> None:
+    assert threads_of(Place(2, (0, 2, 3), cores=(2, 3)), 2) == [2, 3]
+    assert threads_of(Place(1, (0, 1), "interrupt"), 3) == [1, 0, 1]
+
+
+@pytest.mark.parametrize(
+    ("count", "first", "said"),
+    [
+        (5, "{kind: skeleton, cpus: {most: 4}}", "first: 5 CPUs are not possible; expected 1 to 4"),
+        (0, "{kind: skeleton, cpus: {most: 4}}", "first: 0 CPUs are not possible; expected 1 to 4"),
+        (2, "{kind: firewall}", "first cannot have more or fewer CPUs: 2 CPUs; kind firewall has one thread"),
+        (2, "{runs: guest}", "first is somebody else's"),
+        (2, "{kind: skeleton, runs: machine}", "first cannot have more or fewer CPUs: a machine keeps the CPUs"),
+    ],
+)
+def test_what_cannot_be_resized_is_refused(count: int, first: str, said: str) -> None:
+    plan = plan_of(first)
+    with pytest.raises(Mistake, match=re.escape(said)):
+        resized(plan, "first", count, cpus=cpus(8))
+    with pytest.raises(Mistake, match="'none' is no function that is up; there are: first"):
+        resized(plan, "none", count, cpus=cpus(8))
+
+
+def test_it_goes_on_with_other_cpus() -> None:
+    plan = plan_of()
+    more = resized(plan, "first", 2, cpus=cpus(8))
+    at = more.placement.functions["first"].cores
+    wanted = to(plan, more)
+    assert (wanted.resize, wanted.start, wanted.stop, wanted.config_changes) == (("first",), (), (), False)
+    assert wanted.changes == (Change("change", "process", "first", (f"CPUs: {at[0]} → {at[0]}, {at[1]}",)),)
+    assert to(more, more).nothing
+    assert to(more, plan).resize == ("first",), "the spec says how many it starts with"
+
+
+def test_more_queues_take_a_new_instance() -> None:
+    plan, other = plan_of(), plan_of("{kind: skeleton, cpus: {most: 5}}")
+    wanted = to(plan, other)
+    assert (wanted.resize, wanted.start) == ((), ("first",))
+    assert "cpus.most: 4 → 5" in wanted.changes[0].detail
+
+
+def test_one_that_moves_otherwise_is_replaced() -> None:
+    plan = plan_of()
+    at = plan.placement.functions["first"]
+    placement = replace(plan.placement, functions={"first": replace(at, mode="interrupt")})
+    assert to(plan, replace(plan, placement=placement)).start == ("first",)
