@@ -337,7 +337,8 @@ def _show_status(found: dict[str, Any], console: Console) -> None:
             print_line(f"note: {change['what']} {change['name']} is not as planned; {how}")
     processes = plain_table("process", "pid", "state")
     for process in found["processes"]:
-        processes.add_row(process["name"], str(process["pid"]), "running" if process["alive"] else "ended")
+        cpus = f", on CPU {', '.join(map(str, process['cpus']))}" if process.get("cpus") else ""
+        processes.add_row(process["name"], str(process["pid"]), f"running{cpus}" if process["alive"] else "ended")
     console.print(processes)
     ports = plain_table("port", "state", "received", "sent", "drops")
     for port in found["ports"]:

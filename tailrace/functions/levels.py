@@ -12,6 +12,7 @@ from dataclasses import dataclass
 
 from tailrace.functions.acceleration import Answer
 from tailrace.functions.machine import VCPU_PRIORITY
+from tailrace.functions.program import threads_of
 from tailrace.functions.traits import Traits
 from tailrace.node.planned import PlannedFunction
 from tailrace.resources.place import Place
@@ -43,6 +44,7 @@ def explained(
     """The points of one function; `machine` of one in a machine."""
     return [
         *_cpu(function, place, cpus),
+        *_threads(function, place),
         _scheduling(place) if machine is None else _vcpu_scheduling(function, machine.traits),
         _memory(function, machine, huge=huge),
         *([] if machine is None else _machine(function, place, machine)),
@@ -65,6 +67,13 @@ def _cpu(function: PlannedFunction, place: Place, cpus: Sequence[Cpu]) -> Iterat
         yield Point("isolation", "none", "only the host's own set-up keeps interrupts and kernel threads off", lacking)
     else:
         yield Point("isolation", "the host's", "interrupts and kernel threads are kept off by the host's set-up")
+
+
+def _threads(function: PlannedFunction, place: Place) -> Iterator[Point]:
+    if function.elastic:
+        on = ", ".join(map(str, threads_of(place, function.cpus)))
+        more = f"`tailrace function cpus {function.name} N` gives it others"
+        yield Point("threads", f"{function.cpus} of {function.most_cpus}, on CPU {on}", f"cpus; {more}")
 
 
 def _scheduling(place: Place) -> Point:

@@ -244,7 +244,7 @@ def resized(
             functions,
             cpus,
             tester=plan.placement.tester is not None,
-            real_time=real_time_refusal(FUNCTION_PRIORITY) is None,
+            real_time=False,  # that is of new ones, of which there is none
             keep=plan.placement,
         )
     except TooFewCpus as error:

@@ -345,6 +345,7 @@ class Plan:
             priority = f" at real-time priority {at.priority}" if at.priority else ""
             said.append(
                 f"start {function.name} ({function.what}) in a {function.runs} on {at.words}, {at.mode} mode{priority}"
+                + (f", with {function.cpus} of {function.most_cpus} threads" if function.elastic else "")
             )
             said += _why_words(at)
         said += [f"wire the chain {chain.name}: {chain_words(chain)}" for chain in self.chains]

@@ -9,6 +9,7 @@ from typing import Any
 
 from tailrace.errors import Failure, Mistake, TailraceError
 from tailrace.fabric.base import PortState
+from tailrace.functions.program import threads_of
 from tailrace.functions.runtimes import program_of
 from tailrace.functions.runtimes import unlike as unlike_outside
 from tailrace.node.difference import Change, unlike
@@ -48,7 +49,11 @@ def status(folder: Path) -> dict[str, Any]:
         return nothing
     check_ours(folder)
     state = State(folder, record)
-    processes = [_process(process, record.restarts) for process in state.processes()]
+    threads = _threads(record.plan)
+    processes = [
+        {**_process(process, record.restarts), "cpus": threads.get(function_name(process.name))}
+        for process in state.processes()
+    ]
     switch = _switch(state)
     changes = _unlike(state, switch) + changed_outside(state)
     broken = [] if record.complete else ["not all of it was started"]
@@ -83,6 +88,16 @@ def status(folder: Path) -> dict[str, Any]:
         "bridges": switch["bridges"] if switch else [],
         "workers": switch["workers"] if switch else [],
     }
+
+
+def _threads(kept: dict[str, Any]) -> dict[str, list[int]]:
+    """The CPU of each thread of a function that can have more and fewer; the others are not there."""
+    try:
+        plan = Plan.read(kept)
+    except Mistake:
+        return {}
+    places = plan.placement.functions
+    return {each.name: threads_of(places[each.name], each.cpus) for each in plan.functions if each.elastic}
 
 
 def _unlike(state: State, switch: dict[str, Any] | None) -> list[Change]:
