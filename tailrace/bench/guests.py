@@ -12,6 +12,7 @@ from tailrace.errors import Failure, Fault
 from tailrace.measure.tester import Tester
 from tailrace.node.plan import TESTER_BUFFERS_MIB
 from tailrace.process.process import undisturbed
+from tailrace.resources.place import Place
 from tailrace.results.histogram import from_tester
 
 WAIT_SECONDS = 2.0
@@ -20,12 +21,19 @@ WAIT_SECONDS = 2.0
 
 @contextmanager
 def tester_at(
-    setting: Setting, sockets: Sequence[Path], *, listen: bool = True, names: Sequence[str] = "ab"
+    setting: Setting,
+    sockets: Sequence[Path],
+    *,
+    listen: bool = True,
+    names: Sequence[str] = "ab",
+    place: Place | None = None,
 ) -> Iterator[Tester]:
-    """A tester whose ports of these names are the guests at the sockets; ended after the block."""
+    """A tester whose ports of these names are the guests at the sockets, in the load's place unless said otherwise;
+    ended after the block."""
+    place = place or setting.cores.load_place
     scheme = "vhost-server" if listen else "vhost"
     ports = [(name, f"{scheme}:{path}") for name, path in zip(names, sockets, strict=True)]
-    tester = Tester.start(setting.launcher, ports, setting.cores.load_place, memory_mib=TESTER_BUFFERS_MIB, huge=True)
+    tester = Tester.start(setting.launcher, ports, place, memory_mib=TESTER_BUFFERS_MIB, huge=True)
     try:
         setting.versions |= tester.version()
         yield tester

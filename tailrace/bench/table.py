@@ -23,6 +23,7 @@ from tailrace.bench.model import (
     Pair,
     Spread,
 )
+from tailrace.bench.plug import PlugResult, p99
 from tailrace.bench.service import ServiceResult
 from tailrace.bench.start import StartResult
 
@@ -173,6 +174,21 @@ def start_table(result: StartResult, title: str) -> Group:
     if (ratio := result.warm_over_cold) is not None:
         said.insert(0, Text(f"From a file it takes {ratio.median:.2f} ({ratio.least:.2f}–{ratio.most:.2f}) of a boot."))
     return Group(_timed(result.times_ms, title), *said, Text(_machine_note(result.machine), style="dim"))
+
+
+def plug_table(result: PlugResult, title: str) -> Group:
+    """One row a thing that is timed, then what became of the frames."""
+    traffic = result.traffic
+    said = [
+        f"p99: plug {p99(result.taken_ms['plug']):.2f} ms, unplug {p99(result.taken_ms['unplug']):.2f} ms.",
+        f"{traffic.sent} frames were sent meanwhile ({traffic.rate_pps:g} a second): {traffic.lost} lost, "
+        f"{traffic.duplicate} duplicated, {traffic.out_of_sequence} out of sequence.",
+        *(f"{name}: {ratio:.3f}" for name, ratio in result.ratios.items()),
+    ]
+    if result.late:
+        said.append(f"{result.late} times no frame came to the new CPU while it was waited for.")
+    said += [f"note: {note}" for note in result.notes]
+    return Group(_timed(result.times_ms, title), *map(Text, said), Text(_machine_note(result.machine), style="dim"))
 
 
 def _timed(times: Mapping[str, Spread], title: str) -> Table:

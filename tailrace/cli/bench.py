@@ -20,6 +20,7 @@ from tailrace.bench import function as bench_function
 from tailrace.bench import hop as bench_hop
 from tailrace.bench import idle as bench_idle
 from tailrace.bench import latency as bench_latency
+from tailrace.bench import plug as bench_plug
 from tailrace.bench import recorder as bench_recorder
 from tailrace.bench import scale as bench_scale
 from tailrace.bench import service as bench_service
@@ -36,6 +37,7 @@ from tailrace.bench.table import (
     change_table,
     comparison_table,
     kinds_table,
+    plug_table,
     service_table,
     start_table,
 )
@@ -452,6 +454,29 @@ def start(
         lambda: bench_start.StartPlan(times, _parse_counts(of), stand_in, warm),
         bench_start.run,
         partial(start_table, title="How soon a chain forwards"),
+        as_json=as_json,
+    )
+
+
+@app.command()
+def plug(
+    times: Annotated[int, typer.Option(metavar="N", help="How often a CPU is added and taken away.")] = 100,
+    rate: Annotated[float, typer.Option(metavar="PPS", help="Frames a second meanwhile, both ways together.")] = 20e3,
+    as_json: JsonOption = False,
+) -> None:
+    """How soon a function that runs has one CPU more, and one less, while frames move; and how many frames that costs.
+
+    \b
+    sudo tailrace bench plug
+    sudo tailrace bench plug --times 1000 --json
+
+    plug: from the call of the service until the new thread had forwarded its first frame. unplug: until the CPU was
+    free for others. restart: a new instance in the function's place, which is what there is without that.
+    """
+    _finish(
+        lambda: bench_plug.PlugPlan(times, rate),
+        bench_plug.run,
+        partial(plug_table, title="One CPU more and less for a function in a process"),
         as_json=as_json,
     )
 

@@ -500,6 +500,8 @@ class State:
 
     def add(self, *things: Thing) -> None:
         """Puts things on record; to be called before they are made."""
+        if not things:
+            return
         with self._alone:
             self.record.things.extend(things)
             self.save()

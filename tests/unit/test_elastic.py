@@ -8,7 +8,10 @@ from pathlib import Path
 
 import pytest
 
+from tailrace.bench.model import Beside
+from tailrace.bench.plug import PlugPlan, PlugResult
 from tailrace.errors import Mistake
+from tailrace.functions.levels import explained
 from tailrace.functions.program import threads_of
 from tailrace.node.difference import Change, Difference, difference
 from tailrace.node.plan import Plan, make_plan, resized
@@ -156,3 +159,29 @@ def test_one_that_moves_otherwise_is_replaced() -> None:
     at = plan.placement.functions["first"]
     placement = replace(plan.placement, functions={"first": replace(at, mode="interrupt")})
     assert to(plan, replace(plan, placement=placement)).start == ("first",)
+
+
+def test_what_it_cost_is_a_document() -> None:
+    traffic = Beside(1000.0, 100, 100, 0, 0, 0, 0, 0, 9.0)
+    taken = {"plug": [float(each) for each in range(1, 101)], "unplug": [4.0], "restart": [200.0]}
+    document = PlugResult(taken, traffic, 0, (), {}).document()
+    assert document["bench"] == "plug" and document["lost"] == 0
+    assert document["times_ms"]["plug"] == {"count": 100, "min": 1.0, "median": 50.5, "max": 100.0, "p99": 99.0}
+    assert document["ratios"] == {"plug_over_restart": 0.2525, "unplug_over_restart": 0.02}
+
+
+@pytest.mark.parametrize(("times", "rate"), [(0, 1e3), (10_001, 1e3), (1, 99), (1, 2e6)])
+def test_what_is_not_measured_is_refused(times: int, rate: float) -> None:
+    with pytest.raises(Mistake, match="expected"):
+        PlugPlan(times, rate)
+
+
+def test_its_threads_are_said() -> None:
+    plan = plan_of("{kind: skeleton, cpus: {start: 2, most: 4}}")
+    at = plan.placement.functions["first"]
+    cores = ", ".join(map(str, at.cores))
+    assert any(each.endswith(f"on cores {cores}, poll mode, with 2 of 4 threads") for each in plan.lines())
+    points = {
+        each.what: each.is_set for each in explained(plan.function("first"), at, huge=True, cpus=[], machine=None)
+    }
+    assert points["threads"] == f"2 of 4, on CPU {cores}"
