@@ -13,8 +13,8 @@ from typing import Any
 
 from tailrace.dashboard.host import Host
 from tailrace.dashboard.measurement import Measurement
-from tailrace.dashboard.picture import Document
 from tailrace.dashboard.rules import Rule, Rules
+from tailrace.dashboard.turns import Document
 from tailrace.dashboard.webhook import Webhooks
 from tailrace.node.events import stamp
 
@@ -45,6 +45,10 @@ class Alarms:
         """When each condition was last true."""
         self._told: dict[str, str] = {}
         """Events of the service that were told, by number with their time: numbers begin anew with the service."""
+        self._chains: Document = {}
+        """As they were last looked at."""
+        self._losing: dict[str, dict[str, float]] = {}
+        """Of those that drop frames: how many a second by reason."""
         self._slow: list[tuple[Rule, str, str]] = []
         self._counted: tuple[str, int, float] = "", 0, 0.0
 
@@ -94,9 +98,16 @@ class Alarms:
 
     def _conditions(self, document: Document) -> Iterator[tuple[Rule, str, str]]:
         """Of the picture: each rule that is fulfilled, by whom, and what is to be said."""
+        chains, last = document.get("chains", {}), self._chains
+        self._losing = {name: drops for name, drops in self._losing.items() if name in chains}
+        for name in [name for name, chain in chains.items() if last.get(name) is not chain]:  # of a thousand a few
+            if drops := _drops(chains[name]):
+                self._losing[name] = drops
+            else:
+                self._losing.pop(name, None)
+        self._chains = chains
         for rule in self._on("loss"):
-            for name, chain in document.get("chains", {}).items():
-                drops = _drops(chain)
+            for name, drops in self._losing.items():
                 if sum(drops.values()) > rule.above and rule.fits(name):
                     yield rule, name, f"loss: {max(drops, key=drops.__getitem__)}"
         for rule in self._on("port-down"):

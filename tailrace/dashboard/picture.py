@@ -1,21 +1,17 @@
-"""What the page shows, as one JSON document made of two snapshots of the counter page, and what has changed between two
-such documents. Pure.
+"""What the page shows, as one JSON document made of the counter page, and what has changed between two such documents.
 
 `web/src/picture.ts` has the types of the document.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from dataclasses import replace
-from typing import Any
+from collections import deque
 
-from tailrace.observe.snapshot import Facts, Snapshot, rates
+from tailrace.dashboard.turns import WINDOW, Between, Document, Rows, Show, Turns, figures, patch
+from tailrace.observe.page import Table
+from tailrace.observe.snapshot import Facts, Snapshot
 from tailrace.observe.top import rows
 from tailrace.switch.config import planned_port
-
-Document = dict[str, Any]
-"""No value is None: in a merge patch that removes."""
 
 
 def nothing(why: str) -> Document:
@@ -23,110 +19,99 @@ def nothing(why: str) -> Document:
     return {"up": False, "why": why}
 
 
-def chains(before: Snapshot, now: Snapshot) -> Document:
-    """What the hops did from one snapshot to the other, each second, bytes as bits; by chain."""
-    found: Document = {}
-    for key, rate in rates(_of("hop", before), _of("hop", now)).items():
-        name, _, number = key[1].rpartition("/")
-        chain = found.setdefault(name, {"places": now.facts.chains.get(name, []), "hops": {}})
-        chain["hops"][number] = {way: _way(now.slots[key], rate, f"{way}_") for way in ("forward", "back")}
-    return found
+class Pictures:
+    """Pictures of one node, one after the other."""
 
+    def __init__(self) -> None:
+        self._kept: deque[Snapshot] = deque()
+        self._chains = Turns("forward_", "back_")
+        self._ports = Turns("received_", "sent_")
+        self._states: dict[str, str] = {}
+        self._functions: tuple[object, object, Document] = (None, None, {})
 
-def picture(before: Snapshot, now: Snapshot, hops: Document | None = None) -> Document:
-    """The same of ports and workers, with `hops`, the chains, unless they are of these snapshots too."""
-    ports: dict[str, list[tuple[dict[str, int], dict[str, float]]]] = {}
-    for key, rate in rates(_of("queue", before), _of("queue", now)).items():
-        ports.setdefault(key[1].rpartition("/")[0], []).append((now.slots[key], rate))
-    facts = now.facts
-    document: Document = {
-        "up": True,
-        "spec": facts.spec,
-        "time": round(now.time, 4),
-        "seconds": round(now.time - before.time, 4),
-        "chains": chains(before, now) if hops is None else hops,
-        "functions": _functions(facts, ports),
-        "ports": {name: _port(queues, facts.ports.get(name, "")) for name, queues in ports.items()},
-        "workers": {
-            row.name: {
-                name: _figures(value) if isinstance(value, float) else value
-                for name in ("core", "idle", "busy", "asleep", "packets", "cycles_a_packet", "burst")
-                if (value := getattr(row, name)) is not None
+    def take(self, now: Snapshot, queues: Table, hops: Table) -> Document:
+        """What workers (`now`), queues and hops have done, each second, bytes as bits. Empty for the first, which there
+        is nothing to compare with."""
+        facts = now.facts
+        chains = self._chains.take(now.time, hops, _chain_of(facts))
+        other: list[str] = []
+        if facts.ports is not self._states:
+            names = dict.fromkeys(name.rpartition("/")[0] for name, _ in queues.slots)
+            other = [name for name in names if facts.ports.get(name) != self._states.get(name)]
+            self._states = facts.ports
+        ports = self._ports.take(now.time, queues, _port_of(facts), other)
+        self._kept.append(now)
+        while len(self._kept) > 2 and now.time - self._kept[1].time >= WINDOW:
+            self._kept.popleft()
+        before = self._kept[0]
+        if len(self._kept) == 1:
+            return {}
+        document: Document = {
+            "up": True,
+            "spec": facts.spec,
+            "time": round(now.time, 4),
+            "seconds": round(now.time - before.time, 4),
+            "chains": chains,
+            "functions": self._functions_of(facts, queues),
+            "ports": ports,
+            "workers": _workers(before, now),
+        }
+        if facts.version is not None:
+            document["version"] = facts.version
+        return document
+
+    def change(self, old: Document, new: Document) -> Document:
+        """What makes the picture that was taken last of the one before."""
+        return patch(old, new, {"chains": self._chains.changes, "ports": self._ports.changes})
+
+    def _functions_of(self, facts: Facts, queues: Table) -> Document:
+        """Each function with its ports, of whatever instance they are."""
+        planned, slots, found = self._functions
+        if planned is not facts.functions or slots is not queues.slots:
+            own: dict[str, list[str]] = {}
+            for port in dict.fromkeys(name.rpartition("/")[0] for name, _ in queues.slots):
+                own.setdefault(planned_port(port), []).append(port)
+            found = {
+                name: {"what": each.what, "ports": [port for planned in each.ports for port in own.get(planned, ())]}
+                for name, each in facts.functions.items()
             }
-            for row in rows(_of("worker", before), _of("worker", now)).workers
-        },
-    }
-    if facts.version is not None:
-        document["version"] = facts.version
-    return document
+            self._functions = facts.functions, queues.slots, found
+        return found
 
 
-def _of(kind: str, snapshot: Snapshot) -> Snapshot:
-    """The slots of one kind alone."""
-    return replace(snapshot, slots={key: each for key, each in snapshot.slots.items() if key[0] == kind})
+def _chain_of(facts: Facts) -> Show:
+    def chain(name: str, rows: Rows, between: Between) -> Document:
+        hops = {
+            row[0]: {
+                way: {**between.flow(f"{way}_", [row]), "drops": between.drops(f"{way}_drop_", [row])}
+                for way in ("forward", "back")
+            }
+            for row in rows
+        }
+        return {"places": facts.chains.get(name, []), "hops": hops}
+
+    return chain
 
 
-def _functions(facts: Facts, ports: Iterable[str]) -> Document:
-    """Each function with its ports, of whatever instance they are."""
-    own: dict[str, list[str]] = {}
-    for port in ports:
-        own.setdefault(planned_port(port), []).append(port)
+def _port_of(facts: Facts) -> Show:
+    def port(name: str, rows: Rows, between: Between) -> Document:
+        return {
+            "state": facts.ports.get(name, ""),
+            "received": between.flow("received_", rows),
+            "sent": between.flow("sent_", rows),
+            "waiting": sum(between.now["waiting_packets"][row] for _, row in rows),
+            "drops": between.drops("drop_", rows),
+        }
+
+    return port
+
+
+def _workers(before: Snapshot, now: Snapshot) -> Document:
     return {
-        name: {"what": each.what, "ports": [port for planned in each.ports for port in own.get(planned, ())]}
-        for name, each in facts.functions.items()
+        row.name: {
+            name: figures(value) if isinstance(value, float) else value
+            for name in ("core", "idle", "busy", "asleep", "packets", "cycles_a_packet", "burst")
+            if (value := getattr(row, name)) is not None
+        }
+        for row in rows(before, now).workers
     }
-
-
-def _figures(value: float) -> float:
-    """Four of them: what nobody can see is no change."""
-    return float(f"{value:.4g}")
-
-
-def _way(total: Mapping[str, int], rate: Mapping[str, float], prefix: str) -> Document:
-    return {
-        "packets": _figures(rate.get(f"{prefix}packets", 0.0)),
-        "bits": _figures(rate.get(f"{prefix}bytes", 0.0) * 8),
-        "drops": _drops([(total, rate)], f"{prefix}drop_"),
-    }
-
-
-def _port(queues: Iterable[tuple[dict[str, int], dict[str, float]]], state: str) -> Document:
-    queues = list(queues)
-
-    def sum_of(field: str) -> float:
-        return _figures(sum(rate.get(field, 0.0) for _, rate in queues))
-
-    return {
-        "state": state,
-        "received": {"packets": sum_of("received_packets"), "bits": _figures(8 * sum_of("received_bytes"))},
-        "sent": {"packets": sum_of("sent_packets"), "bits": _figures(8 * sum_of("sent_bytes"))},
-        "waiting": sum(total.get("waiting_packets", 0) for total, _ in queues),
-        "drops": _drops(queues, "drop_"),
-    }
-
-
-def _drops(counted: Iterable[tuple[Mapping[str, int], Mapping[str, float]]], prefix: str) -> Document:
-    """Of each reason for which something was ever dropped: how many each second, and in all."""
-    found: Document = {}
-    for total, rate in counted:
-        for field, count in total.items():
-            if field.startswith(prefix) and count:
-                reason = found.setdefault(field.removeprefix(prefix).replace("_", " "), {"rate": 0.0, "total": 0})
-                reason["rate"] = _figures(reason["rate"] + rate[field])
-                reason["total"] += count
-    return found
-
-
-def patch(old: Mapping[str, Any], new: Mapping[str, Any]) -> Document:
-    """What makes `new` of `old`: a JSON merge patch (RFC 7386)."""
-    found: Document = {} if old.keys() <= new.keys() else {name: None for name in old if name not in new}
-    for name, value in new.items():
-        was = old.get(name)
-        if value is was:
-            continue
-        if isinstance(value, dict) and isinstance(was, dict):
-            if deeper := patch(was, value):
-                found[name] = deeper
-        elif name not in old or value != was:
-            found[name] = value
-    return found

@@ -7,19 +7,19 @@ anew from one that went on. `Sampler` follows the switch of one state folder thr
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 from tailrace.errors import Failure
 from tailrace.node.folder import folder_in_use
 from tailrace.node.record import Process, State, check_ours, peek
-from tailrace.observe.page import Page, Slot
+from tailrace.observe.page import Page, Slot, Table
 from tailrace.process.process import ProcessId
 from tailrace.switch.control import Control
 from tailrace.switch.fabric import SWITCH
 
+_VERSION_EVERY = 5.0
 Key = tuple[str, str, int]
 """Kind, name and generation of a slot."""
 
@@ -89,16 +89,34 @@ class Sampler:
         self._process: ProcessId | None = None
         self._facts = Facts()
         self._asked = float("-inf")
+        self._record: tuple[tuple[Path, int, int], State, Facts] | None = None
+        """As it was last read, and which one that was."""
+        self._version: tuple[list[int] | None, float, int] = (None, 0.0, 0)
+        """The workers' programs when the configuration's version was asked for, when that was, and the version."""
 
     @property
     def folder(self) -> Path:
         return folder_in_use(self._folder)
 
-    def snapshot(
-        self, wanted: Callable[[str, str], bool] = lambda _kind, _name: True, *, sparse: bool = False
-    ) -> Snapshot | None:
-        """The counters now, of slots whose kind and name are wanted; `sparse`: without those that are 0. None while no
-        switch is up. Raises Mistake if the one that is up is another user's."""
+    def at_hand(self) -> bool:
+        """Whether a snapshot needs nobody's answer now: it is read from memory."""
+        return self._page is not None and time.monotonic() - self._asked <= self._facts_every
+
+    def snapshot(self, *kinds: str) -> Snapshot | None:
+        """The counters now, of slots of these kinds; without any, of all. None while no switch is up. Raises Mistake if
+        the one that is up is another user's."""
+        page = self._look()
+        if page is None:
+            return None
+        slots = page.slots(*kinds)
+        return Snapshot(time.monotonic(), {_key(slot): slot.counters for slot in slots}, self._facts)
+
+    def tables(self, *kinds: str) -> list[Table]:
+        """The same, just after a snapshot, field by field; nothing while no switch is up."""
+        return [] if self._page is None else [self._page.table(kind) for kind in kinds]
+
+    def _look(self) -> Page | None:
+        """The page of the switch that is up."""
         if self._process is None or not self._process.alive():
             self.close()
             if not self._open():
@@ -106,16 +124,13 @@ class Sampler:
         if time.monotonic() - self._asked > self._facts_every:
             self._facts = self._ask()
             self._asked = time.monotonic()
-        page = self._page
-        if page is None:
-            return None
-        slots = page.slots(wanted, sparse=sparse)
-        return Snapshot(time.monotonic(), {_key(slot): slot.counters for slot in slots}, self._facts)
+        return self._page
 
     def close(self) -> None:
         if self._page is not None:
             self._page.close()
         self._page, self._process, self._asked = None, None, float("-inf")
+        self._version = (None, 0.0, 0)
 
     def _open(self) -> bool:
         process = self._switch()
@@ -142,33 +157,53 @@ class Sampler:
     def _ask(self) -> Facts:
         """What the record and the switch say; what cannot be asked stays unknown."""
         try:
-            record = peek(self.folder)
-        except Failure:
+            state, known = self._recorded()
+        except (Failure, OSError):
             return self._facts
-        chains = {
-            chain["name"]: [chain["start"], *chain["through"], chain["end"]]
-            for chain in record.plan.get("chains", [])
-            if "start" in chain
-        }
         ports: dict[str, str] = {}
         workers: dict[str, dict[str, Any]] = {}
         crowded: dict[str, int] | None = None
         version = None
         try:
-            control = Control(State(self.folder, record).control, timeout=1.0)
+            control = Control(state.control, timeout=1.0)
             try:
                 ports = {port["name"]: port["state"] for port in control.call("port.list")}
                 workers = {worker["name"]: worker for worker in control.call("worker.list")}
-                version = control.call("config.get")["version"]
+                version = self._version_of(control, [worker["program"] for worker in workers.values()])
                 functions = control.call("function.list", flows=False)
                 crowded = {each["name"]: each["crowded"] for each in functions if "crowded" in each}
             finally:
                 control.close()
         except (Failure, KeyError):
-            pass
-        return Facts(
-            chains, ports, workers, version, record.spec, crowded, _planned(record.plan), dict(record.restarts)
-        )
+            self._version = (None, 0.0, 0)
+        return replace(known, ports=ports, workers=workers, version=version, crowded=crowded)
+
+    def _version_of(self, control: Control, programs: list[int]) -> int:
+        """The configuration's version. With it comes the whole configuration, so it is asked for again only where
+        workers have other programs, or after some seconds. Raises Failure, KeyError."""
+        known, asked, version = self._version
+        now = time.monotonic()
+        if programs != known or now - asked > _VERSION_EVERY:
+            version = control.call("config.get")["version"]
+            self._version = programs, now, version
+        return version
+
+    def _recorded(self) -> tuple[State, Facts]:
+        """What the record says, read again only when it was written anew: with a thousand chains that takes a while.
+        Raises Failure, OSError."""
+        path = self.folder / "state.json"
+        stat = path.stat()
+        written = path, stat.st_ino, stat.st_mtime_ns
+        if self._record is None or self._record[0] != written:
+            record = peek(self.folder)
+            chains = {
+                chain["name"]: [chain["start"], *chain["through"], chain["end"]]
+                for chain in record.plan.get("chains", [])
+                if "start" in chain
+            }
+            facts = Facts(chains, spec=record.spec, functions=_planned(record.plan), restarts=dict(record.restarts))
+            self._record = written, State(self.folder, record), facts
+        return self._record[1:]
 
 
 def _planned(plan: dict[str, Any]) -> dict[str, Planned]:

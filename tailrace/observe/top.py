@@ -123,26 +123,26 @@ def rows(before: Snapshot, now: Snapshot, sort: str = "name") -> Rows:
         ports=tuple(sorted(ports, key=lambda row: _order(row, row.name, sort))),
         hops=tuple(row for chain in ordered for row in chain),
         functions=tuple(_functions(before, now)),
-        workers=tuple(sorted(workers, key=lambda row: _natural(row.name))),
+        workers=tuple(sorted(workers, key=lambda row: natural(row.name))),
     )
 
 
-def _natural(name: str) -> tuple[Any, ...]:
+def natural(name: str) -> tuple[Any, ...]:
     """tester.a before tester.b, worker-2 before worker-10."""
     return tuple((0, int(part), "") if part.isdigit() else (1, 0, part) for part in re.split(r"([0-9]+)", name) if part)
 
 
 def _order(row: PortRow | HopRow, name: str, sort: str) -> tuple[Any, ...]:
     if sort == "drops":
-        return -row.drops, -row.total_drops, _natural(name)
+        return -row.drops, -row.total_drops, natural(name)
     if sort == "packets":
         moved = (
             row.received_packets + row.sent_packets
             if isinstance(row, PortRow)
             else row.forward_packets + row.back_packets
         )
-        return -moved, _natural(name)
-    return (_natural(name),)
+        return -moved, natural(name)
+    return (natural(name),)
 
 
 def _drops(rate: dict[str, Any]) -> float:
@@ -213,7 +213,7 @@ def _functions(before: Snapshot, now: Snapshot) -> list[FunctionRow]:
     old = known if before.facts.crowded is None else before.facts.crowded  # what was not known has not grown
     return [
         FunctionRow(name, max(count - old.get(name, 0), 0) / seconds, count)
-        for name, count in sorted(known.items(), key=lambda each: _natural(each[0]))
+        for name, count in sorted(known.items(), key=lambda each: natural(each[0]))
     ]
 
 
@@ -227,7 +227,9 @@ def _worker(name: str, rate: dict[str, float], now: Snapshot) -> WorkerRow:
         time = max(float(facts["tsc_hz"]), busy + idle - asleep)
         asleep = time - (busy + idle - asleep)
     packets, polls = rate.get("packets", 0.0), rate.get("busy_polls", 0.0)
-    spread = {match[1]: rate[field] for field in rate if (match := BURST.match(field))}
+    spread = {
+        match[1]: value for field, value in rate.items() if field.startswith("burst_") and (match := BURST.match(field))
+    }
     bursts = sum(spread.values())
     return WorkerRow(
         name=name,

@@ -6,6 +6,7 @@ import http.client
 import os
 import threading
 import time
+from collections import defaultdict
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, field
@@ -18,6 +19,7 @@ from tailrace.dashboard.passwords import Passwords
 from tailrace.dashboard.record import Record, Recorder
 from tailrace.dashboard.rules import EVERYTHING, Rules
 from tailrace.dashboard.server import Certificate, Shown, listen_on, server
+from tailrace.observe.page import Table
 from tailrace.observe.snapshot import Facts, Key, Planned, Snapshot
 
 TOKEN = "a-token-that-only-tests-know"
@@ -71,6 +73,25 @@ RATES: dict[Key, dict[str, float]] = {
 """How much each counter grows in a second."""
 
 
+def at(moment: float, rates: dict[Key, dict[str, float]] = RATES) -> dict[Key, dict[str, int]]:
+    """The counters that grow so since a moment."""
+    return {key: {name: int(rate * moment) for name, rate in each.items()} for key, each in rates.items()}
+
+
+@dataclass
+class Tables:
+    """Makes tables of slots, as a page does."""
+
+    slots: list[tuple[str, int]] = field(default_factory=list)
+
+    def of(self, slots: dict[Key, dict[str, int]], kind: str) -> Table:
+        found = {key[1:]: counters for key, counters in slots.items() if key[0] == kind}
+        if list(found) != self.slots:
+            self.slots = list(found)
+        fields = dict.fromkeys(name for key, counters in RATES.items() if key[0] == kind for name in counters)
+        return Table(self.slots, {name: [each.get(name, 0) for each in found.values()] for name in fields})
+
+
 @dataclass
 class MadeUp:
     """Stands in for a `Sampler`: counters that grow steadily."""
@@ -80,19 +101,22 @@ class MadeUp:
     taken: int = 0
     look: Callable[[], None] = lambda: None
     """Called with each snapshot."""
+    _now: float = 0.0
+    _tables: dict[str, Tables] = field(default_factory=lambda: defaultdict(Tables))
 
-    def snapshot(
-        self, wanted: Callable[[str, str], bool] = lambda _kind, _name: True, *, sparse: bool = False
-    ) -> Snapshot:
+    def at_hand(self) -> bool:
+        return True
+
+    def snapshot(self, *kinds: str) -> Snapshot:
         self.taken += 1
         self.look()
-        now = time.monotonic()
-        slots = {
-            key: {name: int(rate * now) for name, rate in counters.items() if rate or not sparse}
-            for key, counters in self.rates.items()
-            if wanted(key[0], key[1])
-        }
-        return Snapshot(now, slots, self.facts)
+        now = self._now = time.monotonic()
+        return Snapshot(now, at(now, {key: each for key, each in self.rates.items() if key[0] in kinds}), self.facts)
+
+    def tables(self, *kinds: str) -> list[Table]:
+        """Of the same moment as the snapshot."""
+        slots = at(self._now, self.rates)
+        return [self._tables[kind].of(slots, kind) for kind in kinds]
 
 
 @dataclass

@@ -14,7 +14,7 @@ from typing import Any, BinaryIO, cast
 import pytest
 
 from tailrace.errors import Failure
-from tailrace.observe.page import Page
+from tailrace.observe.page import Page, Table
 from tailrace.switch.control import Control, ControlError, ControlLost, connect_when_ready
 
 
@@ -146,7 +146,30 @@ def test_the_page_is_read_by_its_own_schema(tmp_path: Path) -> None:
     page.close()
 
 
-@pytest.mark.parametrize("content", [b"", b"short", b"x" * 5000])
+def test_the_page_field_by_field(tmp_path: Path) -> None:
+    path = tmp_path / "page"
+    write_page(path)
+    page = Page(path)
+    table = page.table("queue")
+    assert table.slots == [("first.0/1", 1), ("first.0/0", 5)]
+    assert table.columns == {"received": [5, 1 << 40], "drop_x": [4, 3]}
+    assert page.table("queue").slots is table.slots
+    assert page.table("hop") == Table([], {})
+    with path.open("r+b") as file:  # a worker has come after the queues, and one queue is another's
+        file.seek(28)
+        file.write(struct.pack("<I", 4))
+        file.seek(4096 + 128)
+        file.write(struct.pack("<II56sQQQ", 2, 2, b"other/0", 1, 0, 2))
+    assert page.table("queue").slots == [("other/0", 2), ("first.0/0", 5)]
+    assert page.table("queue").columns == {"received": [1, 1 << 40], "drop_x": [2, 3]}
+    assert page.table("worker") == Table([("worker-0", 1), ("never-used", 1)], {"busy": [77, 1]})
+    assert [slot.name for slot in page.slots("worker")] == ["worker-0", "never-used"]
+    page.close()
+
+
+@pytest.mark.parametrize(
+    "content", [b"", b"short", b"x" * 5000, b"TAILRACE" + struct.pack("<IIIIII", 2, 2, 64, 72, 9, 9)]
+)
 def test_what_is_no_page_is_refused(tmp_path: Path, content: bytes) -> None:
     path = tmp_path / "page"
     path.write_bytes(content)

@@ -20,19 +20,21 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as some
-from served_dashboard import BEARER, FACTS, RATES, TOKEN, Heard, MadeUp, ask, hop, queue, served
+from served_dashboard import BEARER, FACTS, TOKEN, Heard, MadeUp, Tables, ask, at, hop, queue, served
 
 from tailrace.cli.dashboard import DashboardOptions, dashboard
 from tailrace.dashboard import server
 from tailrace.dashboard.access import token_of
 from tailrace.dashboard.alarms import Alarms
-from tailrace.dashboard.feed import MOST, Feed
+from tailrace.dashboard.feed import Feed
 from tailrace.dashboard.host import Host
 from tailrace.dashboard.measurement import Measurement
-from tailrace.dashboard.picture import patch, picture
+from tailrace.dashboard.picture import Pictures
 from tailrace.dashboard.rules import EVERYTHING, Rules
 from tailrace.dashboard.server import MOST_FOLLOWERS, Certificate
+from tailrace.dashboard.turns import FIRST, ROUND, Between, Rows, Turns, patch
 from tailrace.errors import Mistake
+from tailrace.observe.page import Table
 from tailrace.observe.snapshot import Snapshot
 
 Event = tuple[str, dict[str, Any]]
@@ -98,15 +100,28 @@ def test_a_patch_makes_one_document_of_another(old: dict[str, Any], new: dict[st
 
 def two(seconds: float) -> tuple[Snapshot, Snapshot]:
     """What grows by RATES, so long apart."""
-    before, now = (
-        {key: {name: int(rate * time) for name, rate in counters.items()} for key, counters in RATES.items()}
-        for time in (10.0, 10.0 + seconds)
-    )
-    return Snapshot(10.0, before, FACTS), Snapshot(10.0 + seconds, now, FACTS)
+    return Snapshot(10.0, at(10.0), FACTS), Snapshot(10.0 + seconds, at(10.0 + seconds), FACTS)
+
+
+class Taken:
+    """Pictures of snapshots that are made up."""
+
+    def __init__(self) -> None:
+        self._pictures, self._tables = Pictures(), (Tables(), Tables())
+
+    def __call__(self, *snapshots: Snapshot) -> dict[str, Any]:
+        """The picture of the last of these."""
+        for each in snapshots:
+            queues, hops = self._tables
+            slots = {key: found for key, found in each.slots.items() if key[0] == "worker"}
+            made = self._pictures.take(
+                replace(each, slots=slots), queues.of(each.slots, "queue"), hops.of(each.slots, "hop")
+            )
+        return made
 
 
 def test_a_picture_has_rates_and_reasons() -> None:
-    made = picture(*two(2.0))
+    made = Taken()(*two(2.0))
     assert (made["up"], made["version"], made["time"], made["seconds"]) == (True, 7, 12.0, 2.0)
     assert made["chains"]["voice"]["places"] == ["tester.a", "firewall", "nat", "tester.b"]
     assert made["chains"]["voice"]["hops"]["1"] == {
@@ -126,26 +141,121 @@ def test_queues_of_a_port_count_together() -> None:
     before, now = two(1.0)
     for each, factor in ((before, 10), (now, 11)):
         each.slots["queue", "wan/1", 1] = {name: int(value) * factor for name, value in queue(0, 5e3, 7).items()}
-    assert picture(before, now)["ports"]["wan"]["sent"]["packets"] == 25e3
-    assert picture(before, now)["ports"]["wan"]["drops"] == {"receiver full": {"rate": 7.0, "total": 77}}
+    made = Taken()(before, now)["ports"]["wan"]
+    assert made["sent"]["packets"] == 25e3
+    assert made["drops"] == {"receiver full": {"rate": 7.0, "total": 77}}
 
 
 def test_a_new_instance_is_the_same_function() -> None:
     before, now = two(1.0)
     now.slots["queue", "nat@2.0/0", 1] = now.slots.pop(("queue", "nat.0/0", 1))
-    assert sorted(picture(before, now)["functions"]["nat"]["ports"]) == ["nat.1", "nat@2.0"]
+    assert sorted(Taken()(before, now)["functions"]["nat"]["ports"]) == ["nat.1", "nat@2.0"]
 
 
 def test_what_is_the_same_is_no_change() -> None:
     before, now = two(1.0)
-    later = Snapshot(12.0, {key: {n: int(r * 12) for n, r in each.items()} for key, each in RATES.items()}, FACTS)
-    change = patch(picture(before, now), picture(now, later))
+    later = Snapshot(12.0, at(12.0), FACTS)
+    taken = Taken()
+    change = patch(taken(before, now), taken(later))
     drops = {"drops": {"receiver full": {"total": 40800}}}
     assert change == {
         "time": 12.0,
         "chains": {"voice": {"hops": {"1": {"forward": drops}}}},
         "ports": {"nat.0": drops},
     }
+
+
+class Many:
+    """A thousand hops that each forward a thousand packets a second, but for some."""
+
+    def __init__(self) -> None:
+        self.slots = [(f"chain-{n}/0", 1) for n in range(1000)]
+        self.rates: dict[str, float] = {}
+        self.drops: dict[str, float] = {}
+        self.counted = {name: [0.0, 0.0] for name, _ in self.slots}
+        self.time = 0.0
+        self.turns = Turns("forward_")
+        self.shown: dict[str, Any] = {}
+
+    def next(self) -> set[str]:
+        """Those that are written anew for the next picture."""
+        self.time += 0.1
+        for name, _ in self.slots:
+            counted = self.counted.setdefault(name, [0.0, 0.0])
+            counted[0] += 0.1 * self.rates.get(name, 1000)
+            counted[1] += 0.1 * self.drops.get(name, 0)
+        columns = ([int(self.counted[name][which]) for name, _ in self.slots] for which in (0, 1))
+        fields = ("forward_packets", "forward_drop_receiver_full")
+        table = Table(self.slots, dict(zip(fields, columns, strict=True)))
+
+        written = set()
+
+        def show(name: str, rows: Rows, between: Between) -> dict[str, Any]:
+            written.add(name)
+            drops = between.drops("forward_drop_", rows)
+            return {"packets": between.rate("forward_packets", rows), "drops": drops}
+
+        before, self.shown = self.shown, self.turns.take(self.time, table, show)
+        assert self.turns.changes == patch(before, self.shown)
+        return written
+
+    def settle(self) -> Many:
+        for _ in range(ROUND + 12):
+            self.next()
+        return self
+
+
+def test_of_a_thousand_all_have_their_turn() -> None:
+    many = Many().settle()
+    pictures = [many.next() for _ in range(ROUND)]
+    assert set().union(*pictures) == {f"chain-{n}" for n in range(1000)}
+    assert max(map(len, pictures)) < 100
+    assert {f"chain-{n}" for n in range(FIRST)} <= set.intersection(*pictures)
+
+
+def test_of_a_thousand_those_that_change_are_shown_at_once() -> None:
+    many = Many().settle()
+    many.rates = {"chain-977/0": 0.0, "chain-978/0": 5000.0, "chain-979/0": 1001.0}
+    shown = [many.next() for _ in range(4)]
+    assert "chain-978" in shown[0], "five times as many"
+    assert "chain-977" in shown[1] | shown[2]
+    assert not all("chain-979" in each for each in shown), "that cannot be seen"
+    many.settle()
+    assert many.shown["chain-977"]["packets"] == 0
+    many.rates["chain-977/0"] = 10.0
+    many.next()
+    assert many.shown["chain-977"]["packets"] > 0
+
+
+def test_of_a_thousand_drops_are_shown_until_they_end() -> None:
+    many = Many().settle()
+    many.drops = {"chain-977/0": 100.0}
+    many.next()
+    assert many.shown["chain-977"]["drops"]["receiver full"]["rate"] > 0
+    many.drops = {}
+    for _ in range(12):
+        many.next()
+    assert many.shown["chain-977"]["drops"] == {"receiver full": {"rate": 0.0, "total": 10}}
+
+
+def test_all_of_a_thousand_change() -> None:
+    many = Many().settle()
+    many.rates = {name: 0.0 for name, _ in many.slots}
+    pictures = [many.next() for _ in range(2 * ROUND)]
+    assert max(map(len, pictures)) < 100
+    assert {each["packets"] for each in many.shown.values()} == {0.0}
+
+
+def test_slots_that_come_and_go() -> None:
+    many = Many().settle()
+    many.slots = [("new/0", 1), *many.slots[500:], ("chain-0/0", 2)]
+    many.counted["chain-0/0"] = [0.0, 0.0]
+    many.next()
+    assert sorted(many.shown) == sorted(["new", "chain-0", *(f"chain-{n}" for n in range(500, 1000))])
+    assert many.shown["chain-777"]["packets"] == 1000, "it counts on"
+    assert 0 < many.shown["new"]["packets"] < 200
+    many.settle()
+    assert {each["packets"] for each in many.shown.values()} == {1000.0}
 
 
 # --- the stream ----------------------------------------------------------------------------------------------------
@@ -272,7 +382,7 @@ def test_a_thousand_chains_are_looked_at_in_turn(port: int, sampler: MadeUp) -> 
             _, change = next(stream)
             changed.append(len(change.get("chains", {})))
             document = merge(document, change)
-    assert max(changed[2:]) < 2 * MOST, "a picture has its share of them"
+    assert max(changed[2:]) < 100, "a picture has its share of them"
     assert "web" not in document["chains"]
     assert document["chains"]["chain-7"]["hops"]["0"]["forward"]["packets"] < 1e6
 

@@ -1,0 +1,217 @@
+"""Rates of the last second of many things, a thousand at no more cost than a hundred.
+
+All are compared each time, column by column (`Table`), for that is cheap; what takes time is to write them down. So
+each time only these are written anew: the first ones, which a page shows first; those whose rates have changed; and a
+share of the others in turn.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import compress, count
+from operator import gt, lt, ne, sub
+from typing import Any
+
+from tailrace.observe.page import Table
+from tailrace.observe.top import natural
+
+Document = dict[str, Any]
+"""No value is None: in a merge patch that removes."""
+Rows = list[tuple[str, int]]
+"""The parts of a thing by number (queues of a port, hops of a chain), and which row of the table each is."""
+
+Show = Callable[[str, Rows, "Between"], Document]
+"""A thing as it is shown."""
+
+WINDOW = 1.0
+"""Seconds that a rate is of: less, and nobody could read it."""
+FIRST = 12
+"""Things, in the order of their names, that are always anew: `web/src/chains.tsx` shows as many."""
+FEW = 12
+"""Of the others at least so many are anew each time."""
+ROUND = 40
+"""Times within which each had its turn."""
+MOST = 25
+"""Changed ones that are anew at a time."""
+_CHANGED = 0.1
+"""A change of a rate that is shown at once, as a share of it …"""
+_NOISE = 2.0
+"""… and in packets a second: a steady rate is not the same number of packets each second."""
+_LEAST = 1e-3
+
+
+def figures(value: float) -> float:
+    """Four of them: what nobody can see is no change."""
+    return value if value == 0 else float(f"{value:.4g}")
+
+
+@dataclass(frozen=True)
+class Between:
+    """Two moments of one table."""
+
+    seconds: float
+    before: Mapping[str, Sequence[int]]
+    now: Mapping[str, Sequence[int]]
+    dropped: Sequence[str]
+    """Fields of reasons for which anything was ever dropped."""
+
+    def rate(self, field: str, rows: Rows, scale: int = 1) -> float:
+        before, now = self.before[field], self.now[field]
+        grown = 0
+        for _, row in rows:
+            grown += now[row] - before[row]
+        return figures(grown * scale / self.seconds) if grown > 0 else 0.0
+
+    def flow(self, prefix: str, rows: Rows) -> Document:
+        """Packets and bits a second."""
+        return {"packets": self.rate(f"{prefix}packets", rows), "bits": self.rate(f"{prefix}bytes", rows, 8)}
+
+    def drops(self, prefix: str, rows: Rows) -> Document:
+        """Of each reason for which something was ever dropped: how many each second, and in all."""
+        return {
+            field.removeprefix(prefix).replace("_", " "): {"rate": self.rate(field, rows), "total": total}
+            for field in self.dropped
+            if field.startswith(prefix) and (total := sum(self.now[field][row] for _, row in rows))
+        }
+
+
+class Turns:
+    """The things of one kind of slot, which are named THING/PART."""
+
+    def __init__(self, *ways: str) -> None:
+        """`ways`: the prefixes of the fields of packets."""
+        self._fields = [f"{way}packets" for way in ways]
+        self._slots: list[tuple[str, int]] = []
+        self._kept: deque[tuple[float, Mapping[str, Sequence[int]]]] = deque()
+        self._rows: dict[str, Rows] = {}
+        self._order: list[str] = []
+        """The things by name."""
+        self._named: list[str] = []
+        """The thing of each row."""
+        self._bounds: list[tuple[list[float], list[float]]] = [([], []) for _ in ways]
+        """Of each way: between which rates a row needs not be shown anew."""
+        self._again: set[str] = set()
+        """Things that have a part that they had not."""
+        self._dropping: set[int] = set()
+        """The rows that were shown to drop."""
+        self._shown: Document = {}
+        self.changes: Document = {}
+        """What has made them of what they were before, as a merge patch."""
+        self._gone: Document = {}
+        self._turn = 0
+
+    def take(self, time: float, table: Table, show: Show, also: Iterable[str] = ()) -> Document:
+        """All things, as they are to be shown now; `show` makes one anew, `also` some that are to be. What is the same
+        as before is the same object."""
+        if table.slots is not self._slots:
+            self._begin(table.slots)
+        self._kept.append((time, table.columns))
+        while len(self._kept) > 2 and time - self._kept[1][0] >= WINDOW:
+            self._kept.popleft()
+        if len(self._kept) < 2 or not self._slots:
+            self.changes = self._gone
+            return self._shown
+        (begin, before), (end, now) = self._kept[0], self._kept[-1]
+        dropped = [field for field, column in now.items() if "drop_" in field and field in before and any(column)]
+        between = Between(max(end - begin, 1e-9), before, now, dropped)
+        each = 1 / between.seconds
+        rates = [  # a switch that was started anew counts from 0
+            [each * grown if grown > 0 else 0.0 for grown in map(sub, now[field], before[field])]
+            for field in self._fields
+        ]
+        dropping = _growing(between)
+        shown, self.changes = dict(self._shown), self._gone
+        for name in dict.fromkeys([*self._wanted(rates, dropping), *also]):
+            rows = self._rows[name]
+            was, now_shown = shown.get(name), show(name, rows, between)
+            if was is None or (change := patch(was, now_shown)):
+                shown[name] = now_shown
+                self.changes[name] = now_shown if was is None else change
+            for _, row in rows:
+                self._note(row, rates, dropping)
+        self._shown, self._gone = shown, {}
+        return shown
+
+    def _begin(self, slots: list[tuple[str, int]]) -> None:
+        """There are other slots: rows move, and what is new has grown from nothing."""
+        old = {slot: row for row, slot in enumerate(self._slots)}
+        was = [old.get(slot, -1) for slot in slots]
+
+        def moved(column: Sequence[Any], new: Any = 0) -> list[Any]:
+            return [column[row] if row >= 0 else new for row in was]
+
+        self._kept = deque((at, {field: moved(each) for field, each in columns.items()}) for at, columns in self._kept)
+        self._bounds = [(moved(low), moved(high)) for low, high in self._bounds]
+        self._dropping = {row for row, before in enumerate(was) if before in self._dropping}
+        self._slots, self._rows, self._named = slots, {}, []
+        for row, (slot, _) in enumerate(slots):
+            name, _, part = slot.rpartition("/")
+            self._named.append(name)
+            self._rows.setdefault(name, []).append((part, row))
+        self._order = sorted(self._rows, key=natural)
+        self._gone = {name: None for name in self._shown if name not in self._rows}
+        self._shown = {name: shown for name, shown in self._shown.items() if name in self._rows}
+        self._again = {name for name, rows in self._rows.items() if any(was[row] < 0 for _, row in rows)}
+
+    def _wanted(self, rates: Sequence[Sequence[float]], dropping: set[int]) -> Iterable[str]:
+        """The things that are to be shown anew."""
+        if len(self._order) <= FIRST + FEW:
+            return self._order
+        changed = dropping | self._dropping  # it shall be seen to have ended
+        for column, (low, high) in zip(rates, self._bounds, strict=True):
+            changed.update(compress(count(), map(lt, column, low)), compress(count(), map(gt, column, high)))
+        if len(changed) > MOST:
+            changed = set(sorted(changed, key=lambda row: self._change(row, rates), reverse=True)[:MOST])
+        first, others = self._order[:FIRST], self._order[FIRST:]
+        share = max(-(-len(others) // ROUND), FEW)
+        turn, self._turn = others[self._turn : self._turn + share], self._turn + share
+        if self._turn >= len(others):
+            self._turn = 0
+        again, self._again = self._again, set()
+        return [*first, *(self._named[row] for row in changed), *turn, *again]
+
+    def _change(self, row: int, rates: Sequence[Sequence[float]]) -> float:
+        """How much a row differs from what is shown of it, from 0 to about 1 for each way."""
+        return sum(
+            abs(column[row] - most[row]) / (column[row] + most[row] + 1e-9)
+            for column, (_, most) in zip(rates, self._bounds, strict=True)
+        )
+
+    def _note(self, row: int, rates: Sequence[Sequence[float]], dropping: set[int]) -> None:
+        """That a row is shown as it is now."""
+        for column, (low, high) in zip(rates, self._bounds, strict=True):
+            rate = column[row]
+            low[row] = max(rate * (1 - _CHANGED) - _NOISE, min(rate, _LEAST))  # none is always another than some
+            high[row] = rate * (1 + _CHANGED) + (_NOISE if rate else 0.0)
+        if row in dropping:
+            self._dropping.add(row)
+        else:
+            self._dropping.discard(row)
+
+
+def _growing(between: Between) -> set[int]:
+    """The rows that have dropped anything."""
+    found: set[int] = set()
+    for field in between.dropped:
+        now, before = between.now[field], between.before[field]
+        if now != before:
+            found.update(compress(count(), map(ne, now, before)))
+    return found
+
+
+def patch(old: Mapping[str, Any], new: Mapping[str, Any], known: Mapping[str, Document] | None = None) -> Document:
+    """What makes `new` of `old`: a JSON merge patch (RFC 7386). `known` are the changes of some of its members."""
+    found: Document = {} if old.keys() <= new.keys() else {name: None for name in old if name not in new}
+    for name, value in new.items():
+        was = old.get(name)
+        if value is was:
+            continue
+        if isinstance(value, dict) and isinstance(was, dict):
+            deeper = patch(was, value) if known is None or name not in known else known[name]
+            if deeper:
+                found[name] = deeper
+        elif value != was:
+            found[name] = value
+    return found
