@@ -1,5 +1,6 @@
 // A chain as a graph: places, and between them the rates of each hop, both ways.
-import { useLayoutEffect, useRef, useState } from "preact/hooks";
+import type { RefObject } from "preact";
+import { useLayoutEffect, useMemo, useRef, useState } from "preact/hooks";
 import { layout, NODE, type Layout } from "./layout";
 import { rateOf, together, totalOf, type Chain, type Hop, type Node, type Way } from "./picture";
 import { amount, short } from "./words";
@@ -27,8 +28,20 @@ export function ChainCard({ name, chain, node }: { name: string; chain: Chain; n
 		return () => observer.disconnect();
 	}, []);
 
+	const states = placesOf(chain).map((place) => placeOf(place, node));
+	// Drawn again where something of it is another.
+	return useMemo(() => draw(name, chain, states, width, frame), [chain, width, JSON.stringify(states)]);
+}
+
+/** The names of the places, as far as they are known. */
+function placesOf({ hops, places }: Chain): string[] {
+	const count = Object.keys(hops).length;
+	return places.length === count + 1 ? places : [...Array(count).keys()].map(String).concat("end");
+}
+
+function draw(name: string, chain: Chain, states: { what: string; state: string }[], width: number, frame: RefObject<HTMLDivElement | null>) {
 	const hops = Object.entries(chain.hops).sort(([a], [b]) => Number(a) - Number(b));
-	const places = chain.places.length === hops.length + 1 ? chain.places : hops.map((_, i) => `${i}`).concat("end");
+	const places = placesOf(chain);
 	const drops = together(hops.flatMap(([, hop]) => [hop.forward.drops, hop.back.drops]));
 	const losing = rateOf(drops) > 0;
 	const first = hops[0]?.[1];
@@ -56,7 +69,7 @@ export function ChainCard({ name, chain, node }: { name: string; chain: Chain; n
 							<HopLines key={number} name={`${name}/${number}`} hop={hop} at={at} index={i} />
 						))}
 						{places.map((place, i) => (
-							<Place key={i} name={place} at={at.nodes[i]!} {...placeOf(place, node)} />
+							<Place key={i} name={place} at={at.nodes[i]!} {...states[i]!} />
 						))}
 					</svg>
 				)}

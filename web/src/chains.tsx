@@ -4,10 +4,18 @@ import { ChainCard } from "./chain";
 import { rateOf, type Chain, type Node } from "./picture";
 import { sorted } from "./words";
 
-const MOST = 12;
+const MOST = 12; // tailrace/dashboard/turns.py has as many anew in each picture
+const STILL = 4; // of more, lines do not move: to paint them 60 times a second takes a core
 
-function drops({ hops }: Chain): boolean {
-	return Object.values(hops).some(({ forward, back }) => rateOf(forward.drops) + rateOf(back.drops) > 0);
+const dropping = new WeakMap<Chain, boolean>(); // most chains of a picture are those of the one before
+
+function drops(chain: Chain): boolean {
+	let known = dropping.get(chain);
+	if (known === undefined) {
+		known = Object.values(chain.hops).some(({ forward, back }) => rateOf(forward.drops) + rateOf(back.drops) > 0);
+		dropping.set(chain, known);
+	}
+	return known;
 }
 
 export function Chains({ node }: { node: Node }) {
@@ -26,9 +34,11 @@ export function Chains({ node }: { node: Node }) {
 					</span>
 				</p>
 			)}
-			{shown.map(([name, chain]) => (
-				<ChainCard key={name} name={name} chain={chain} node={node} />
-			))}
+			<div class={shown.length > STILL ? "still" : ""}>
+				{shown.map(([name, chain]) => (
+					<ChainCard key={name} name={name} chain={chain} node={node} />
+				))}
+			</div>
 		</>
 	);
 }

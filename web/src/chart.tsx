@@ -9,6 +9,7 @@ import { amount, short } from "./words";
 
 const SECONDS = 60;
 const HEIGHT = 200;
+const DRAW = 0.5; // seconds between two drawings
 
 interface Props {
 	id: string;
@@ -106,7 +107,8 @@ export function Chart(props: Props) {
 		};
 	}, [key]);
 
-	useEffect(() => chart.current?.setData(dataOf(props, names)), [last?.time, key]);
+	// A pixel is a tenth of a second or so: more often there is nothing new to see.
+	useEffect(() => chart.current?.setData(dataOf(props, names)), [Math.floor((last?.time ?? 0) / DRAW), key]);
 
 	return (
 		<Card id={id} title={title}>

@@ -1,6 +1,6 @@
 // The rates of the last minute, as charts show them: figures only, so that a page may be open for days.
 import { useRef } from "preact/hooks";
-import type { Flow, Node } from "./picture";
+import type { Chain, Flow, Node } from "./picture";
 import { sorted } from "./words";
 
 const SECONDS = 60;
@@ -20,22 +20,39 @@ function add(lines: Lines, name: string, { packets, bits }: Flow): void {
 	lines.set(name, { packets: known.packets + packets, bits: known.bits + bits });
 }
 
+/** What the hops of a chain carry together, by way. Most chains of a picture are those of the one before. */
+const carried = { functions: {} as Node["functions"], of: new WeakMap<Chain, Lines>() };
+
+function waysOf(chain: Chain, functions: Node["functions"]): Lines {
+	if (carried.functions !== functions) Object.assign(carried, { functions, of: new WeakMap() });
+	const known = carried.of.get(chain);
+	if (known) return known;
+	const ways: Lines = new Map();
+	for (const [at, [, { forward, back }]] of sorted(chain.hops).entries()) {
+		const inside = [chain.places[at], chain.places[at + 1]].every((place) => place !== undefined && place in functions);
+		add(ways, inside ? "east/west" : "north/south", forward);
+		add(ways, inside ? "east/west" : "north/south", back);
+	}
+	carried.of.set(chain, ways);
+	return ways;
+}
+
 function momentOf(node: Node): Moment {
 	const chains: Lines = new Map();
-	const ways: Lines = new Map();
-	const named = sorted(node.chains);
-	for (const [index, [name, { hops, places }]] of named.entries()) {
-		const inOrder = sorted(hops).map(([, hop]) => hop);
+	const sums: Record<string, Flow> = {};
+	for (const [index, [name, chain]] of sorted(node.chains).entries()) {
 		if (index < MOST) {
-			add(chains, `${name} →`, inOrder[inOrder.length - 1]?.forward ?? { packets: 0, bits: 0 });
-			add(chains, `${name} ←`, inOrder[0]?.back ?? { packets: 0, bits: 0 });
+			const inOrder = sorted(chain.hops);
+			add(chains, `${name} →`, inOrder[inOrder.length - 1]?.[1].forward ?? { packets: 0, bits: 0 });
+			add(chains, `${name} ←`, inOrder[0]?.[1].back ?? { packets: 0, bits: 0 });
 		}
-		for (const [at, { forward, back }] of inOrder.entries()) {
-			const inside = [places[at], places[at + 1]].every((place) => place !== undefined && place in node.functions);
-			add(ways, inside ? "east/west" : "north/south", forward);
-			add(ways, inside ? "east/west" : "north/south", back);
+		for (const [way, { packets, bits }] of waysOf(chain, node.functions)) {
+			const sum = (sums[way] ??= { packets: 0, bits: 0 });
+			sum.packets += packets;
+			sum.bits += bits;
 		}
 	}
+	const ways: Lines = new Map(Object.entries(sums));
 	const functions: Lines = new Map();
 	for (const [index, [name, { ports }]] of sorted(node.functions).entries()) {
 		for (const port of ports) {

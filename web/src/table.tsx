@@ -1,6 +1,6 @@
 // A table of anything: a row for each, whose first cell names it. On a narrow screen it scrolls by itself.
 import type { ComponentChildren } from "preact";
-import { useState } from "preact/hooks";
+import { useMemo, useState } from "preact/hooks";
 
 const MOST = 100; // rows, unless all are asked for
 
@@ -21,7 +21,6 @@ interface Props<T> {
 }
 
 export function Table<T>({ id, title, rows, columns, keyOf, empty, children }: Props<T>) {
-	const [first, ...others] = columns;
 	const [all, setAll] = useState(false);
 	const shown = all ? rows : rows.slice(0, MOST);
 	return (
@@ -44,14 +43,7 @@ export function Table<T>({ id, title, rows, columns, keyOf, empty, children }: P
 						</thead>
 						<tbody>
 							{shown.map((row) => (
-								<tr key={keyOf(row)}>
-									<th scope="row">{first!.cell(row)}</th>
-									{others.map(({ head, cell, state }) => (
-										<td key={head} class={state?.(row)}>
-											{cell(row)}
-										</td>
-									))}
-								</tr>
+								<Row key={keyOf(row)} row={row} columns={columns} />
 							))}
 						</tbody>
 					</table>
@@ -64,6 +56,24 @@ export function Table<T>({ id, title, rows, columns, keyOf, empty, children }: P
 			)}
 		</section>
 	);
+}
+
+/** Drawn again where what it is of is another; of an entry, its value. */
+function Row<T>({ row, columns }: { row: T; columns: Column<T>[] }) {
+	const of = Array.isArray(row) ? row : [row];
+	return useMemo(() => {
+		const [first, ...others] = columns;
+		return (
+			<tr>
+				<th scope="row">{first!.cell(row)}</th>
+				{others.map(({ head, cell, state }) => (
+					<td key={head} class={state?.(row)}>
+						{cell(row)}
+					</td>
+				))}
+			</tr>
+		);
+	}, [columns, ...of]);
 }
 
 /** A share of one as a bar and as a number. */
