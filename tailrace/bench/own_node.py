@@ -54,3 +54,9 @@ class OwnNode:
         if done.returncode != 0:
             raise Failure(f"tailrace {' '.join(words)}: {done.stderr.strip()}")
         return (time.monotonic() - began) * 1e3
+
+
+def cpu_seconds(pid: int) -> float:
+    """CPU time of a process with all its threads."""
+    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")

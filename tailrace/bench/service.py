@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from tailrace.bench.model import Spread
-from tailrace.bench.own_node import OwnNode, own_folder
+from tailrace.bench.own_node import OwnNode, cpu_seconds, own_folder
 from tailrace.bench.setting import Setting
 from tailrace.errors import Failure, Mistake
 from tailrace.functions.runtimes import STARTERS
@@ -155,9 +155,9 @@ class _Node(OwnNode):
         """The service's per cent of a core while nothing happens, and its memory in MiB."""
         client = Client(self.state)
         client.close()
-        before = _cpu_seconds(client.pid)
+        before = cpu_seconds(client.pid)
         time.sleep(seconds)
-        percent = (_cpu_seconds(client.pid) - before) / seconds * 100
+        percent = (cpu_seconds(client.pid) - before) / seconds * 100
         lines = Path(f"/proc/{client.pid}/status").read_text().splitlines()
         return percent, next(int(line.split()[1]) for line in lines if line.startswith("VmRSS:")) / 1024
 
@@ -190,11 +190,6 @@ def _wait(client: Client, kind: str) -> None:
     while (event := client.next_event(_AGAIN_SECONDS)) is None or event["kind"] != kind:
         if event is None:
             raise Failure(f"no {kind} came within {_AGAIN_SECONDS:g} s")
-
-
-def _cpu_seconds(pid: int) -> float:
-    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
 def _events(setting: Setting, plan: ServicePlan) -> dict[str, float]:

@@ -12,6 +12,7 @@ from rich.console import Group
 from rich.table import Table
 from rich.text import Text
 
+from tailrace.bench.dashboard import DashboardResult
 from tailrace.bench.model import (
     OVS_DPDK,
     TAILRACE,
@@ -166,6 +167,21 @@ def service_table(result: ServiceResult, title: str) -> Group:
         ),
         Text(_machine_note(result.machine), style="dim"),
     )
+
+
+def dashboard_table(result: DashboardResult) -> Group:
+    """One row a figure."""
+    said = result.settings
+    table = _table(f"The dashboard of {said['chains']:g} chains and {said['ports']:g} ports")
+    table.add_column("", no_wrap=True)
+    table.add_column("", justify="right")
+    table.add_column("")
+    for name, value in result.figures.items():
+        what, _, unit = name.rpartition("_")
+        table.add_row(
+            what.replace("_", " "), f"{value:.1f}", {"percent": "% of a core", "s": "a second"}.get(unit, unit)
+        )
+    return Group(table, Text(_machine_note(result.machine), style="dim"))
 
 
 def start_table(result: StartResult, title: str) -> Group:

@@ -15,6 +15,7 @@ from rich.console import Console, RenderableType
 
 from tailrace.bench import apply as bench_apply
 from tailrace.bench import chain as bench_chain
+from tailrace.bench import dashboard as bench_dashboard
 from tailrace.bench import floor as bench_floor
 from tailrace.bench import function as bench_function
 from tailrace.bench import hop as bench_hop
@@ -36,6 +37,7 @@ from tailrace.bench.table import (
     Column,
     change_table,
     comparison_table,
+    dashboard_table,
     kinds_table,
     plug_table,
     service_table,
@@ -419,6 +421,34 @@ def service(
         lambda: bench_service.ServicePlan(times, of, listeners, rate, seconds),
         bench_service.run,
         partial(service_table, title="The service"),
+        as_json=as_json,
+    )
+
+
+@app.command()
+def dashboard(
+    chains: Annotated[int, typer.Option(metavar="N", help="Chains of the node: 1 to 4000.")] = 1000,
+    ports: Annotated[int, typer.Option(metavar="N", help="Its ports: 2 to 256.")] = 64,
+    seconds: Annotated[float, typer.Option(metavar="S", help="How long is looked on.")] = 20.0,
+    changes: Annotated[int, typer.Option(metavar="N", help="Changes of a counter that are timed.")] = 30,
+    heap: Annotated[float, typer.Option(metavar="S", help="How long the page's heap is watched, at 10 x speed.")] = 0,
+    as_json: JsonOption = False,
+) -> None:
+    """The dashboard: what its server and its page cost with many chains, and how soon a change is painted.
+
+    \b
+    sudo tailrace bench dashboard
+    sudo tailrace bench dashboard --chains 2 --ports 4 --changes 100
+    sudo tailrace bench dashboard --heap 300 --json
+
+    A node of its own is started, with frames through all chains, and its dashboard opened in Chromium. server: CPU time
+    of `tailrace dashboard`. frame: work of the page's main thread for a picture. change: from a counter's change to the
+    painted pixel.
+    """
+    _finish(
+        lambda: bench_dashboard.DashboardPlan(chains, ports, seconds, changes, heap),
+        bench_dashboard.run,
+        dashboard_table,
         as_json=as_json,
     )
 

@@ -15,11 +15,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from browser import Browser, browser
 from clean_machine import clean
 from running_node import Command, needs_a_node, wait_until
 from running_tester import beside_a_node, both_ways
 
+from tailrace.bench.browser import Browser, browser
 from tailrace.observe.page import Page
 
 pytestmark = [*needs_a_node, pytest.mark.unsanitized, pytest.mark.requires_program("chromium")]

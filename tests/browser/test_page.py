@@ -8,12 +8,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from browser import Browser, browser
 from run_folders import add, joined, run_folder
 from running_node import wait_until
 from served_dashboard import RATES, TOKEN, Heard, MadeUp, served, status_with_functions
 from tester_results import both_ways
 
+from tailrace.bench.browser import Browser, browser
 from tailrace.dashboard import functions
 from tailrace.dashboard.nodes import Remote
 from tailrace.dashboard.record import Recorder

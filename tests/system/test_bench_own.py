@@ -192,3 +192,18 @@ def test_how_soon_a_chain_forwards(tailrace: Path) -> None:
     assert set(result["times_ms"]) == {"2 processes up", "2 processes down"}
     assert all(0 < each["min"] <= each["max"] and each["count"] == 2 for each in result["times_ms"].values())
     assert refused.returncode == 2 and "--of cloud: no such place" in refused.stderr
+
+
+@pytest.mark.whole
+@pytest.mark.requires_program("chromium")
+def test_the_dashboard(tailrace: Path, tmp_path: Path) -> None:
+    options = ("--chains", "5", "--ports", "4", "--seconds", "2", "--changes", "2", "--heap", "1", "--json")
+    done = bench(tailrace, tmp_path, "dashboard", *options)
+    assert done.returncode == 0, done.stderr
+    result = json.loads(done.stdout)
+    assert (result["bench"], result["settings"]["chains"]) == ("dashboard", 5)
+    figures = result["figures"]
+    assert 0 < figures["frame_p50_ms"] <= figures["frame_p99_ms"] <= figures["frame_max_ms"]
+    assert -10 < figures["change_to_pixel_p50_ms"] <= figures["change_to_pixel_max_ms"] < 20_000
+    assert 0 < figures["server_percent"] < 100
+    assert 1 < figures["heap_before_mib"] < 500

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tailrace.bench import apply, chain, latency, recorder, scale, tcp
+from tailrace.bench import apply, chain, dashboard, latency, recorder, scale, tcp
 from tailrace.bench.guests import check_all_there, latency_figures
 from tailrace.bench.setting import Cores
 from tailrace.errors import Fault, Mistake
 from tailrace.results.histogram import index_of
+from tailrace.spec.load import load_spec
 
 
 @pytest.mark.parametrize("functions", range(1, chain.MOST_FUNCTIONS + 1))
@@ -115,3 +117,26 @@ def test_iperf3_without_a_connection_is_a_fault(text: str, words: str) -> None:
 def test_a_plan_that_cannot_be_is_refused(make: Any) -> None:
     with pytest.raises(Mistake, match="expected"):
         make()
+
+
+@pytest.mark.parametrize(("chains", "ports"), [(1, 2), (1000, 64)])
+def test_the_dashboards_node_has_a_chain_for_each_flow(chains: int, ports: int, tmp_path: Path) -> None:
+    path = tmp_path / "spec.yaml"
+    path.write_text(dashboard.spec(chains, ports))
+    found = load_spec(path)
+    assert (len(found.chains), len(found.ports)) == (chains, ports - 2)
+    assert chains == 1 or "198.18.1.231/32" in str(found.chains["chain-999"])
+
+
+def test_what_the_dashboards_benchmark_cannot_measure(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(dashboard, "CHROMIUM", "/usr/bin/chromium")
+    with pytest.raises(Mistake, match="--ports 1: expected 2 to 256"):
+        dashboard.DashboardPlan(ports=1)
+    monkeypatch.setattr(dashboard, "CHROMIUM", None)
+    with pytest.raises(Mistake, match="Chromium"):
+        dashboard.DashboardPlan()
+    assert [dashboard.quantile([1, 2, 3, 4], share) for share in (0.5, 0.99)] == [2, 4]
+
+
+def test_the_page_is_small() -> None:
+    assert 10_000 < dashboard.page_bytes() < 500 << 10

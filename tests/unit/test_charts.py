@@ -6,10 +6,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from browser import CHROMIUM, browser
 from run_folders import add, run_folder, without_loss
 from tester_results import both_ways, result, stream
 
+from tailrace.bench.browser import CHROMIUM, browser
 from tailrace.report import curves
 from tailrace.report.bars import throughput
 from tailrace.report.html import write_report

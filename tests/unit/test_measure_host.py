@@ -11,9 +11,9 @@ from contextlib import nullcontext
 from pathlib import Path
 
 import pytest
-from browser import CHROMIUM, browser
 from machines import machine
 
+from tailrace.bench.browser import CHROMIUM, browser
 from tailrace.cli.measure_host import _listed, _putting_back
 from tailrace.errors import Failure, Interrupted, Mistake
 from tailrace.host import tuner

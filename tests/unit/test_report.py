@@ -13,11 +13,11 @@ from html.parser import HTMLParser
 from pathlib import Path
 
 import pytest
-from browser import CHROMIUM, Browser, browser
 from rich.console import Console
 from run_folders import add, joined, run_folder, without_loss
 from tester_results import both_ways, latency, result, samples_of, stream
 
+from tailrace.bench.browser import CHROMIUM, Browser, browser
 from tailrace.errors import Mistake
 from tailrace.measure.share import figures_of
 from tailrace.measure.side import figures as side_figures

@@ -9,11 +9,11 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
-from browser import CHROMIUM, browser
 from rich.console import Console
 from run_folders import add, joined
 from tester_results import both_ways
 
+from tailrace.bench.browser import CHROMIUM, browser
 from tailrace.measure.cause_meter import CauseMeter
 from tailrace.measure.causes import Account, Holders, Hop, Poller, Share
 from tailrace.measure.causes import Cause as Held

@@ -8,10 +8,10 @@ import re
 from pathlib import Path
 
 import pytest
-from browser import CHROMIUM, browser
 from rich.console import Console
 from soaks import GAP_AFTER, GAP_S, LOSSES, SPIKES, forty_hours
 
+from tailrace.bench.browser import CHROMIUM, browser
 from tailrace.report import soak
 from tailrace.report.curves import LONGEST, over_time
 from tailrace.report.html import write_report

@@ -1,0 +1,340 @@
+"""What the dashboard costs with many chains, and how soon it shows a change: its server's CPU time, a frame's work in
+Chromium, the time from a counter's change to the painted pixel, the page's size and first paint, and the heap.
+
+A node of the benchmark's own has all its chains between the tester's two ports, told apart by the flows that the tester
+sends; the other ports have nobody. The page's times are those of the browser's own clock (`performance.now`).
+"""
+
+from __future__ import annotations
+
+import gzip
+import math
+import os
+import re
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from tailrace import dashboard
+from tailrace.bench.browser import CHROMIUM, Browser, browser
+from tailrace.bench.own_node import OwnNode, cpu_seconds, own_folder
+from tailrace.bench.setting import Setting
+from tailrace.errors import Failure, Mistake
+from tailrace.measure.profile import profile
+from tailrace.measure.progress import Reporter
+from tailrace.measure.tester import Tester
+from tailrace.node.folder import ENVIRONMENT
+from tailrace.node.plan import TESTER_BUFFERS_MIB
+from tailrace.node.record import State, peek
+from tailrace.observe.page import Page
+
+FIRST_ADDRESS, FIRST_PORT, ADDRESSES = "198.18.1.", 1024, 256
+"""Flow k of the tester: see scale.py."""
+RATE = 10.0
+"""Packets a second of each chain, each way."""
+HEAP_SPEED = 10
+_STATIC = Path(dashboard.__file__).parent / "static"
+_SETTLE = 3.0
+_CHANGE_SECONDS = 2.5
+_WIDTH, _HEIGHT = 1440, 900
+#: Counts each picture's work in the page: what is done when it comes, and from the frame's begin to after its effects.
+#: Notes when a value was painted that an element had not before.
+_WATCH = """(() => {
+  const kept = window.bench = {frames: [], painted: null, pictures: 0};
+  const add = EventSource.prototype.addEventListener;
+  EventSource.prototype.addEventListener = function (name, listener, ...more) {
+    const timed = event => {
+      const begin = performance.now();
+      listener(event);
+      Promise.resolve().then(() => Promise.resolve()).then(() => {
+        const busy = performance.now() - begin;
+        kept.pictures++;
+        requestAnimationFrame(() => {
+          const frame = performance.now();
+          setTimeout(() => kept.frames.push(busy + performance.now() - frame));
+        });
+      });
+    };
+    return add.call(this, name, name === "change" ? SPEED(timed) : listener, ...more);
+  };
+})()"""
+#: The stream at so many times its speed: each change is heard so often, its time running as fast.
+_FASTER = """(listener => {
+  let first = null;
+  return event => {
+    const said = JSON.parse(event.data), time = said.time;
+    first ??= time;
+    for (let i = 0; i < TIMES; i++) {
+      const at = first + (time - first) * TIMES + i * 0.1;
+      setTimeout(() => listener({data: JSON.stringify({...said, time: at})}), i * 100 / TIMES);
+    }
+  };
+})"""
+_WHEN_PAINTED = """(() => {
+  const shown = document.querySelector('[data-hop="chain-0/0"][data-way="forward"]');
+  const none = shown.textContent;
+  window.bench.painted = null;
+  const observer = new MutationObserver(() => {
+    if (shown.textContent === none) return;
+    observer.disconnect();
+    requestAnimationFrame(() => {
+      const {port1, port2} = new MessageChannel();
+      port1.onmessage = () => { window.bench.painted = performance.timeOrigin + performance.now(); };
+      port2.postMessage(0);
+    });
+  });
+  observer.observe(shown, {characterData: true, childList: true, subtree: true});
+  return none;
+})()"""
+
+
+@dataclass(frozen=True)
+class DashboardPlan:
+    """What is to be measured. Raises Mistake where that cannot be."""
+
+    chains: int = 1000
+    ports: int = 64
+    seconds: float = 20.0
+    """Of looking on."""
+    changes: int = 30
+    heap: float = 0.0
+    """Seconds for which the page's heap is watched, at HEAP_SPEED times its speed."""
+
+    def __post_init__(self) -> None:
+        for name, value, least, most in (
+            ("chains", self.chains, 1, 4000),
+            ("ports", self.ports, 2, 256),
+            ("seconds", self.seconds, 1, 3600),
+            ("changes", self.changes, 1, 1000),
+            ("heap", self.heap, 0, 86400),
+        ):
+            if not least <= value <= most:
+                raise Mistake(f"--{name} {value:g}: expected {least} to {most}")
+        if CHROMIUM is None:
+            raise Mistake("bench dashboard needs Chromium; `apt-get install chromium`")
+
+    @property
+    def total_seconds(self) -> float:
+        return 20.0 + self.seconds + _CHANGE_SECONDS * self.changes + self.heap
+
+
+@dataclass(frozen=True)
+class DashboardResult:
+    """What came out."""
+
+    figures: Mapping[str, float]
+    """By name, with the unit in it."""
+    settings: Mapping[str, float]
+    machine: Mapping[str, Any]
+
+    def document(self) -> dict[str, Any]:
+        return {
+            "bench": "dashboard",
+            "settings": dict(self.settings),
+            "figures": {name: round(value, 3) for name, value in self.figures.items()},
+            "machine": dict(self.machine),
+        }
+
+
+def run(plan: DashboardPlan, folder: Path, report: Reporter) -> DashboardResult:
+    """Measures all of it. Everything that it starts and reserves is gone when it returns or raises."""
+    with own_folder("bench dashboard", folder, report) as (setting, made):
+        report.stage("the node", plan.total_seconds)
+        node = OwnNode(made, spec(plan.chains, plan.ports))
+        try:
+            node.command("up", str(node.spec))
+            figures = {"page_kib": page_bytes() / 1024}
+            with _tester(setting, node) as tester, _server(node) as (process, link):
+                report.stage("looking on", plan.total_seconds)
+                with _open(link) as page:
+                    figures |= _looking_on(plan, tester, process.pid, page)
+                    report.stage("changes", plan.total_seconds)
+                    figures |= _changes(plan, node, tester, page)
+                if plan.heap:
+                    report.stage("the heap", plan.total_seconds)
+                    with _open(link, HEAP_SPEED) as page:
+                        figures |= _heap(plan, tester, page)
+        finally:
+            node.command("down")
+        settings = {name: getattr(plan, name) for name in ("chains", "ports", "seconds", "changes", "heap")}
+        return DashboardResult(figures, settings, setting.machine())
+
+
+def spec(chains: int, ports: int) -> str:
+    """So many chains from tester.a to tester.b, and all ports with these two."""
+    lines = ["fabric: {idle: sleep}", "ports:", *(f"  p{number}: " for number in range(ports - 2)), "chains:"]
+    for number in range(chains):
+        match = f"{{source: {FIRST_ADDRESS}{number % ADDRESSES}/32, source_port: {FIRST_PORT + number // ADDRESSES}, "
+        lines.append(f"  chain-{number}: {{path: [tester.a, tester.b], match: {match}protocol: udp}}}}")
+    return "\n".join(line for line in lines if ports > 2 or line != "ports:") + "\n"
+
+
+def page_bytes() -> int:
+    """Bytes of the page with all that it loads, each file compressed by itself."""
+    return sum(len(gzip.compress(path.read_bytes())) for path in _STATIC.iterdir() if path.is_file())
+
+
+@contextmanager
+def _tester(setting: Setting, node: OwnNode) -> Iterator[Tester]:
+    ports = [(name, f"vhost:{node.state / 'sockets' / f'tester.{name}'}.sock") for name in "ab"]
+    tester = Tester.start(setting.launcher, ports, setting.cores.load_place, memory_mib=TESTER_BUFFERS_MIB, huge=False)
+    try:
+        setting.versions |= tester.version()
+        yield tester
+    finally:
+        tester.stop()
+
+
+@contextmanager
+def _server(node: OwnNode) -> Iterator[tuple[subprocess.Popen[str], str]]:
+    """The command as a user runs it, and its link."""
+    isolated = ["-I"] if sys.flags.isolated else []
+    words = [sys.executable, *isolated, "-m", "tailrace.cli.main", "dashboard", "--listen", "127.0.0.1:0"]
+    environment = {**os.environ, ENVIRONMENT: str(node.state)}
+    with subprocess.Popen(
+        words, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, env=environment
+    ) as process:
+        try:
+            assert process.stdout is not None
+            found = re.search(r"http\S+", process.stdout.readline())
+            if found is None:
+                raise Failure("tailrace dashboard has not started")
+            yield process, found[0]
+        finally:
+            process.send_signal(signal.SIGTERM)
+
+
+@contextmanager
+def _open(link: str, speed: int = 1) -> Iterator[Browser]:
+    """The page in a browser of its own, once it is live."""
+    with tempfile.TemporaryDirectory() as profile_folder, browser(Path(profile_folder)) as page:
+        faster = _FASTER.replace("TIMES", str(speed)) if speed > 1 else ""
+        page.call("Page.addScriptToEvaluateOnNewDocument", source=_WATCH.replace("SPEED", faster))
+        page.open(link, _WIDTH, height=_HEIGHT)
+        deadline = time.monotonic() + 30
+        while page.evaluate("document.querySelector('.pill')?.textContent") != "live":
+            if time.monotonic() > deadline:
+                raise Failure("the page does not become live")
+            time.sleep(0.1)
+        time.sleep(_SETTLE)
+        yield page
+
+
+def _traffic(plan: DashboardPlan, tester: Tester, seconds: float) -> None:
+    """Frames through all chains."""
+    tester.begin(profile(64, plan.chains).streams(RATE * plan.chains), seconds, wait=1.0)
+
+
+def _looking_on(plan: DashboardPlan, tester: Tester, server: int, page: Browser) -> dict[str, float]:
+    """The server's CPU time and the page's frames, while frames pass all chains."""
+    _traffic(plan, tester, plan.seconds + 60)
+    time.sleep(_SETTLE)
+    page.evaluate("bench.frames = [], bench.pictures = 0")
+    page.call("Performance.enable", timeDomain="threadTicks")
+    began, busy, tasks = time.monotonic(), cpu_seconds(server), _metric(page, "TaskDuration")
+    time.sleep(plan.seconds)
+    lasted = time.monotonic() - began
+    busy, tasks = cpu_seconds(server) - busy, _metric(page, "TaskDuration") - tasks
+    frames = sorted(page.evaluate("bench.frames"))
+    pictures = page.evaluate("bench.pictures")
+    tester.cut_short(1.0)
+    if not frames:
+        raise Failure("the page was sent no picture")
+    return {
+        "server_percent": busy / lasted * 100,
+        "browser_percent": tasks / lasted * 100,
+        "pictures_per_s": pictures / lasted,
+        "frame_p50_ms": quantile(frames, 0.5),
+        "frame_p99_ms": quantile(frames, 0.99),
+        "frame_max_ms": frames[-1],
+        "first_paint_ms": page.evaluate("performance.getEntriesByName('first-contentful-paint')[0]?.startTime ?? -1"),
+    }
+
+
+def _metric(page: Browser, name: str) -> float:
+    found = page.call("Performance.getMetrics")["metrics"]
+    return float(next(each["value"] for each in found if each["name"] == name))
+
+
+def quantile(ordered: Sequence[float], share: float) -> float:
+    """By nearest rank."""
+    return ordered[max(math.ceil(share * len(ordered)) - 1, 0)]
+
+
+def _changes(plan: DashboardPlan, node: OwnNode, tester: Tester, page: Browser) -> dict[str, float]:
+    """From the moment at which the first chain's counter has grown to when the page has painted its rate."""
+    counters = Page(State(node.state, peek(node.state)).page)
+    taken = []
+    try:
+        for _ in range(plan.changes):
+            _wait(page, "document.querySelector('[data-hop=\"chain-0/0\"]').textContent.startsWith('0')")
+            page.evaluate(_WHEN_PAINTED)
+            changed: list[float] = []
+            watching = threading.Thread(target=_watch, args=(counters, changed))
+            watching.start()
+            tester.begin(profile(64, 1).streams(1000.0), 0.5, wait=0.5)
+            watching.join()
+            _wait(page, "bench.painted !== null")
+            taken.append(page.evaluate("bench.painted") - changed[0] * 1e3)
+            tester.cut_short(1.0)
+    finally:
+        counters.close()
+    taken.sort()
+    return {
+        "change_to_pixel_p50_ms": quantile(taken, 0.5),
+        "change_to_pixel_p99_ms": quantile(taken, 0.99),
+        "change_to_pixel_max_ms": taken[-1],
+    }
+
+
+def _watch(counters: Page, changed: list[float]) -> None:
+    """Notes when the first hop's counter has grown."""
+
+    def now() -> int:
+        table = counters.table("hop")
+        row = next(row for row, (name, _) in enumerate(table.slots) if name == "chain-0/0")
+        return table.columns["forward_packets"][row]
+
+    before, deadline = now(), time.monotonic() + 20
+    while now() == before and time.monotonic() < deadline:
+        time.sleep(0.001)
+    changed.append(time.time())
+
+
+def _wait(page: Browser, what: str) -> None:
+    deadline = time.monotonic() + 20
+    while not page.evaluate(what):
+        if time.monotonic() > deadline:
+            raise Failure(f"the page does not come to: {what}")
+        time.sleep(0.05)
+
+
+def _heap(plan: DashboardPlan, tester: Tester, page: Browser) -> dict[str, float]:
+    """The page's heap after a collection, once its minute of history is full and at the end."""
+    _traffic(plan, tester, plan.heap + 120)
+    time.sleep(60 / HEAP_SPEED + _SETTLE)
+
+    def used() -> tuple[float, float]:
+        page.evaluate("bench.frames = []")
+        page.call("HeapProfiler.collectGarbage")
+        nodes = page.call("Memory.getDOMCounters")["nodes"]
+        return page.call("Runtime.getHeapUsage")["usedSize"] / 2**20, float(nodes)
+
+    before, nodes_before = used()
+    time.sleep(plan.heap)
+    after, nodes_after = used()
+    tester.cut_short(1.0)
+    return {
+        "heap_before_mib": before,
+        "heap_after_mib": after,
+        "before_nodes": nodes_before,
+        "after_nodes": nodes_after,
+    }
