@@ -3,6 +3,7 @@ import type { RefObject } from "preact";
 import { useLayoutEffect, useMemo, useRef, useState } from "preact/hooks";
 import { layout, NODE, type Layout } from "./layout";
 import { rateOf, together, totalOf, type Chain, type Hop, type Node, type Way } from "./picture";
+import { useSeen } from "./seen";
 import { amount, short } from "./words";
 
 const WORST = ["quarantined", "gone", "removed", "down", "waiting", "up"];
@@ -16,7 +17,7 @@ function placeOf(name: string, node: Node): { what: string; state: string } {
 	return { what: known?.what ?? (name.startsWith("tester.") ? "tester" : "port"), state };
 }
 
-export function ChainCard({ name, chain, node }: { name: string; chain: Chain; node: Node }) {
+export function ChainCard({ name, chain: now, node, many }: { name: string; chain: Chain; node: Node; many: boolean }) {
 	const frame = useRef<HTMLDivElement>(null);
 	const [width, setWidth] = useState(0);
 	useLayoutEffect(() => {
@@ -28,6 +29,7 @@ export function ChainCard({ name, chain, node }: { name: string; chain: Chain; n
 		return () => observer.disconnect();
 	}, []);
 
+	const chain = useSeen(now, frame, !many);
 	const states = placesOf(chain).map((place) => placeOf(place, node));
 	// Drawn again where something of it is another.
 	return useMemo(() => draw(name, chain, states, width, frame), [chain, width, JSON.stringify(states)]);

@@ -5,7 +5,7 @@ import { rateOf, type Chain, type Node } from "./picture";
 import { sorted } from "./words";
 
 const MOST = 12; // tailrace/dashboard/turns.py has as many anew in each picture
-const STILL = 4; // of more, lines do not move: to paint them 60 times a second takes a core
+const STILL = 4; // of more, lines do not move, and only those in the window are drawn: else it takes a core
 
 const dropping = new WeakMap<Chain, boolean>(); // most chains of a picture are those of the one before
 
@@ -24,6 +24,7 @@ export function Chains({ node }: { node: Node }) {
 	const found = all.filter(([name]) => name.includes(wanted));
 	const few = all.length <= MOST;
 	const shown = few ? all : [...found.filter(([, chain]) => drops(chain)), ...found.filter(([, chain]) => !drops(chain))].slice(0, MOST);
+	const many = shown.length > STILL;
 	return (
 		<>
 			{!few && (
@@ -34,9 +35,9 @@ export function Chains({ node }: { node: Node }) {
 					</span>
 				</p>
 			)}
-			<div class={shown.length > STILL ? "still" : ""}>
+			<div class={many ? "still" : ""}>
 				{shown.map(([name, chain]) => (
-					<ChainCard key={name} name={name} chain={chain} node={node} />
+					<ChainCard key={name} name={name} chain={chain} node={node} many={many} />
 				))}
 			</div>
 		</>

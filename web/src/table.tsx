@@ -1,8 +1,10 @@
 // A table of anything: a row for each, whose first cell names it. On a narrow screen it scrolls by itself.
 import type { ComponentChildren } from "preact";
-import { useMemo, useState } from "preact/hooks";
+import { useMemo, useRef, useState } from "preact/hooks";
+import { useSeen } from "./seen";
 
 const MOST = 100; // rows, unless all are asked for
+const FEW = 20; // of more rows only those of a table in the window are drawn
 
 export interface Column<T> {
 	head: string;
@@ -20,11 +22,13 @@ interface Props<T> {
 	children?: ComponentChildren; // between heading and table
 }
 
-export function Table<T>({ id, title, rows, columns, keyOf, empty, children }: Props<T>) {
+export function Table<T>({ id, title, rows: now, columns, keyOf, empty, children }: Props<T>) {
 	const [all, setAll] = useState(false);
+	const section = useRef<HTMLElement>(null);
+	const rows = useSeen(now, section, now.length <= FEW);
 	const shown = all ? rows : rows.slice(0, MOST);
 	return (
-		<section class="card" aria-labelledby={id}>
+		<section ref={section} class="card" aria-labelledby={id}>
 			<h2 id={id}>{title}</h2>
 			{children}
 			{empty && rows.length === 0 ? (
