@@ -66,6 +66,9 @@ static inline void function_count(_Atomic uint64_t *counter, uint64_t more)
 			      memory_order_relaxed);
 }
 
+/* Of set(): a number from 1 to `most`.  Returns NULL, or `expected`. */
+const char *function_number(const char *value, uint32_t most, const char *expected, uint32_t *number);
+
 extern const struct function *const functions[];
 extern const size_t nb_functions;
 

@@ -25,7 +25,7 @@ MOST_CONNECTIONS = 1 << 24
 #: dataplane/common/control.c, less what stands around it).
 MOST_ENTRIES = 1 << 16
 _MOST_TEXT = (4 << 20) - 1024
-#: Bytes of a connection and of eight places in the index (dataplane/functions/firewall_flows.h).
+#: Bytes of a connection and of eight places in the index (dataplane/functions/connections.h).
 _CONNECTION, _BUCKET = 64, 64
 #: The IP version of protocols that have one.
 _VERSIONS = {PROTOCOLS["icmp"]: 4, PROTOCOLS["icmpv6"]: 6}

@@ -1,18 +1,22 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * What a firewall makes of a frame before it looks for its flow: whether its headers hold, and what it does to a flow.
- * Reads a private copy of the frame's first bytes, once; any thread may call it.
+ * What a function that follows connections makes of a frame before it looks for its flow: whether its headers hold, and
+ * what it does to a flow.  Reads a private copy of the frame's first bytes, once; any thread may call it.
  */
-#ifndef TAILRACE_FUNCTIONS_FIREWALL_HEADERS_H
-#define TAILRACE_FUNCTIONS_FIREWALL_HEADERS_H
+#ifndef TAILRACE_FUNCTIONS_INSPECT_H
+#define TAILRACE_FUNCTIONS_INSPECT_H
 
 #include <stdbool.h>
 #include <stdint.h>
 
+#include <jansson.h>
+#include <rte_mbuf.h>
+#include <rte_memcpy.h>
+
 #include "steer/parse.h"
 
-/* Why a firewall drops a frame, each with a counter of this name (drop_...). */
-#define FIREWALL_DROPS(X)                                                                                          \
+/* Why a frame is dropped, each with a counter of this name (drop_...). */
+#define VERDICT_DROPS(X)                                                                                           \
 	X(short)      /* it ends within a header, or the header is behind what is looked at */                     \
 	X(type)	      /* neither IP nor ARP, or behind too many tags */                                            \
 	X(version)    /* the header is of another version than the type says */                                    \
@@ -30,50 +34,70 @@
 	X(unrelated)  /* an ICMP error about nothing that passed, or to somebody else (RFC 5508, 4) */             \
 	X(wrong_port) /* of a flow, but not by the port where that end is */                                       \
 	X(state)      /* a segment that neither begins a connection nor belongs to one as it is */                 \
-	X(rule)	      /* a rule denies it, or the default does */                                                  \
 	X(table_full) /* no room for one more flow */
 
-enum firewall_verdict {
-	FIREWALL_PASS,	/* ARP, and neighbour discovery and multicast listeners, which do not leave the link */
-	FIREWALL_FLOW,	/* has addresses, and ports or what stands for them */
-	FIREWALL_ERROR, /* an ICMP error */
-	FIREWALL_LATER, /* a fragment that has no ports */
-#define X(name) FIREWALL_DROP_##name,
-	FIREWALL_DROPS(X)
+/* Of the firewall alone. */
+#define FIREWALL_DROPS(X) X(rule) /* a rule denies it, or the default does */
+
+enum verdict {
+	VERDICT_PASS,  /* ARP, and neighbour discovery and multicast listeners, which do not leave the link */
+	VERDICT_FLOW,  /* has addresses, and ports or what stands for them */
+	VERDICT_ERROR, /* an ICMP error */
+	VERDICT_LATER, /* a fragment that has no ports */
+#define X(name) VERDICT_DROP_##name,
+	VERDICT_DROPS(X) FIREWALL_DROPS(X)
 #undef X
-		FIREWALL_VERDICTS
+		VERDICTS
 };
 
 /* What a frame does to its flow. */
-enum firewall_event {
-	FIREWALL_SYN,
-	FIREWALL_SYN_ACK,
-	FIREWALL_ACK, /* TCP, and none of the others */
-	FIREWALL_FIN,
-	FIREWALL_RST,
-	FIREWALL_QUERY, /* ICMP's echo and timestamp (RFC 5508, 3) */
-	FIREWALL_ANSWER,
-	FIREWALL_DATAGRAM, /* any other protocol */
-	FIREWALL_EVENTS,
+enum event {
+	EVENT_SYN,
+	EVENT_SYN_ACK,
+	EVENT_ACK, /* TCP, and none of the others */
+	EVENT_FIN,
+	EVENT_RST,
+	EVENT_QUERY, /* ICMP's echo and timestamp (RFC 5508, 3) */
+	EVENT_ANSWER,
+	EVENT_DATAGRAM, /* any other protocol */
+	EVENTS,
 };
 
-struct firewall_frame {
+struct inspected {
 	struct headers headers;
-	uint8_t event;	/* enum firewall_event */
+	uint8_t event;	/* enum event */
 	uint8_t query;	/* of ICMP: the type of the query, of the answer too; otherwise 0 */
 	uint16_t first; /* of a fragment: its place, and the place of what follows, in units of 8 bytes */
 	uint16_t end;
 };
 
+/*
+ * The frame's first bytes, PARSE_BYTES at most; a copy, because who shares this memory may change it meanwhile.
+ * Returns how many.
+ */
+static inline uint32_t inspect_copy(const struct rte_mbuf *mbuf, uint8_t *head)
+{
+	uint32_t size = RTE_MIN(mbuf->data_len, (uint32_t)PARSE_BYTES);
+
+	if (unlikely(size < PARSE_BYTES && mbuf->nb_segs > 1)) {
+		size = RTE_MIN(mbuf->pkt_len, (uint32_t)PARSE_BYTES);
+		rte_pktmbuf_read(mbuf, 0, size, head); /* it is in several pieces, so that it is copied */
+		return size;
+	}
+	rte_memcpy(head, rte_pktmbuf_mtod(mbuf, const void *), size);
+	return size;
+}
+
 /* The copy has `size` bytes, PARSE_BYTES at most, of a frame of `length`. */
-enum firewall_verdict firewall_check(const uint8_t *bytes, uint32_t size, uint32_t length,
-				     struct firewall_frame *frame);
+enum verdict inspect(const uint8_t *bytes, uint32_t size, uint32_t length, struct inspected *frame);
 
 /*
  * What the frame said that an ICMP error quotes.  Returns false if it is not one that who gets the error can have sent,
  * or does not say which flow it was of.
  */
-bool firewall_quoted(const uint8_t *bytes, uint32_t size, const struct firewall_frame *error,
-		     struct firewall_frame *quoted);
+bool inspect_quoted(const uint8_t *bytes, uint32_t size, const struct inspected *error, struct inspected *quoted);
+
+/* Add the counters of the drops that all have, as drop_... */
+void inspect_describe(json_t *into, const _Atomic uint64_t drops[VERDICTS]);
 
 #endif
