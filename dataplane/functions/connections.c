@@ -107,7 +107,9 @@ static uint64_t hash_of(const struct connections *flows, const uint64_t *words)
 	uint64_t hash = hash_mix(words[0] ^ flows->secret[0], words[1] ^ flows->secret[1]) ^
 			hash_mix(words[2] ^ flows->secret[0], words[3] ^ HASH_3);
 
-	return hash_mix(hash ^ words[4], words[5] ^ flows->secret[1]);
+	/* Ports one after the other differ by a constant here; once more, or some secrets crowd them into few buckets.
+	 */
+	return hash_mix(hash_mix(hash ^ words[4], words[5] ^ flows->secret[1]), HASH_3);
 }
 
 void connection_key_make(const struct connections *flows, const struct inspected *frame, struct connection_key *key)
