@@ -5,10 +5,7 @@
 #include "function.h"
 
 const struct function *const functions[] = {
-	&skeleton,
-	&impair,
-	&router,
-	&firewall,
+	&skeleton, &impair, &router, &firewall, &nat,
 };
 const size_t nb_functions = sizeof(functions) / sizeof(functions[0]);
 

@@ -76,6 +76,7 @@ extern const struct function skeleton;
 extern const struct function impair;
 extern const struct function router;
 extern const struct function firewall;
+extern const struct function nat;
 
 /* The function of this name, or NULL. */
 const struct function *function_find(const char *name);

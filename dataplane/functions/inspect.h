@@ -39,13 +39,25 @@
 /* Of the firewall alone. */
 #define FIREWALL_DROPS(X) X(rule) /* a rule denies it, or the default does */
 
+/* Of the NAT alone. */
+#define NAT_DROPS(X)                                                                            \
+	X(protocol)	    /* from inside, and neither TCP, UDP nor ICMP */                    \
+	X(multicast)	    /* from inside to many */                                           \
+	X(spoofed)	    /* from an address of the pool, which is nobody's on either side */ \
+	X(inside)	    /* from outside to an inside address itself */                      \
+	X(unmapped)	    /* to an address of the pool, where nobody has that port */         \
+	X(filtered)	    /* somebody has it, and has not sent to who sends this */           \
+	X(no_ports)	    /* its host has all blocks that it may have, or no block is left */ \
+	X(host_connections) /* its host has as many connections as it may have */               \
+	X(hairpin_full)	    /* from inside to inside, and too many of these in a burst */
+
 enum verdict {
 	VERDICT_PASS,  /* ARP, and neighbour discovery and multicast listeners, which do not leave the link */
 	VERDICT_FLOW,  /* has addresses, and ports or what stands for them */
 	VERDICT_ERROR, /* an ICMP error */
 	VERDICT_LATER, /* a fragment that has no ports */
 #define X(name) VERDICT_DROP_##name,
-	VERDICT_DROPS(X) FIREWALL_DROPS(X)
+	VERDICT_DROPS(X) FIREWALL_DROPS(X) NAT_DROPS(X)
 #undef X
 		VERDICTS
 };

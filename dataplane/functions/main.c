@@ -33,7 +33,7 @@ enum {
 	LINK_TICK = 500, /* ms between two looks at the links */
 	PEER_TICK = 20,	 /* ms between two looks for who is to come */
 	END_TICK = 500,	 /* us between two looks whether the forwarding thread has ended */
-	SETTINGS = 16,	 /* at most */
+	SETTINGS = 32,	 /* at most */
 };
 
 static const char usage[] =
