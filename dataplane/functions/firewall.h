@@ -10,22 +10,21 @@
 
 #include <rte_mbuf.h>
 
-#include "firewall_flows.h"
+#include "connections.h"
 #include "firewall_rules.h"
+#include "fragments.h"
 
 enum { FIREWALL_BURST = 32 };
 
 struct firewall_counters { /* of the frames that came in at a port */
 	_Atomic uint64_t passed;
-	_Atomic uint64_t drops[FIREWALL_VERDICTS];
+	_Atomic uint64_t drops[VERDICTS];
 };
 
 struct firewall {
 	struct firewall_rules *_Atomic rules;
-	struct firewall_flows flows;
-	struct flows *fragments; /* of datagrams whose first fragment has passed: the place behind that one */
-	uint64_t fragment_secret[2];
-	uint16_t fragment_tick;
+	struct connections flows;
+	struct fragments fragments;
 	struct firewall_counters counters[2];
 };
 

@@ -1,13 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+#include <stdlib.h>
 #include <string.h>
 
 #include "function.h"
 
 const struct function *const functions[] = {
-	&skeleton,
-	&impair,
-	&router,
-	&firewall,
+	&skeleton, &impair, &router, &firewall, &nat,
 };
 const size_t nb_functions = sizeof(functions) / sizeof(functions[0]);
 
@@ -16,5 +14,16 @@ const struct function *function_find(const char *name)
 	for (size_t i = 0; i < nb_functions; i++)
 		if (strcmp(functions[i]->name, name) == 0)
 			return functions[i];
+	return NULL;
+}
+
+const char *function_number(const char *value, uint32_t most, const char *expected, uint32_t *number)
+{
+	char *end;
+	unsigned long read = strtoul(value, &end, 10);
+
+	if (*value < '0' || *value > '9' || *end != '\0' || read == 0 || read > most)
+		return expected;
+	*number = (uint32_t)read;
 	return NULL;
 }

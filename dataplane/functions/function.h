@@ -73,6 +73,9 @@ static inline void function_count(_Atomic uint64_t *counter, uint64_t more)
 			      memory_order_relaxed);
 }
 
+/* Of set(): a number from 1 to `most`.  Returns NULL, or `expected`. */
+const char *function_number(const char *value, uint32_t most, const char *expected, uint32_t *number);
+
 extern const struct function *const functions[];
 extern const size_t nb_functions;
 
@@ -80,6 +83,7 @@ extern const struct function skeleton;
 extern const struct function impair;
 extern const struct function router;
 extern const struct function firewall;
+extern const struct function nat;
 
 /* The function of this name, or NULL. */
 const struct function *function_find(const char *name);

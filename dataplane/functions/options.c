@@ -12,7 +12,7 @@
 enum {
 	DEFAULT_MEMORY = 32, /* MiB */
 	LEAST_MEMORY = 24,
-	SETTINGS = 16, /* at most */
+	SETTINGS = 32, /* at most */
 };
 
 static const char usage[] =

@@ -33,30 +33,30 @@ int LLVMFuzzerInitialize(int *argc, char ***argv)
 }
 
 /* The sanitizer sees a byte too far. */
-static enum firewall_verdict check_exact(const uint8_t *bytes, uint32_t size, uint32_t length)
+static enum verdict check_exact(const uint8_t *bytes, uint32_t size, uint32_t length)
 {
-	struct firewall_frame frame, quoted;
+	struct inspected frame, quoted;
 	uint8_t *copy = malloc(size);
-	enum firewall_verdict verdict;
+	enum verdict verdict;
 
 	memcpy(copy, bytes, size);
-	verdict = firewall_check(copy, size, length, &frame);
-	if (verdict == FIREWALL_ERROR)
-		firewall_quoted(copy, size, &frame, &quoted);
-	check(verdict != FIREWALL_FLOW || frame.event < FIREWALL_EVENTS);
+	verdict = inspect(copy, size, length, &frame);
+	if (verdict == VERDICT_ERROR)
+		inspect_quoted(copy, size, &frame, &quoted);
+	check(verdict != VERDICT_FLOW || frame.event < EVENTS);
 	free(copy);
 	return verdict;
 }
 
 static void check_table(void)
 {
-	const struct firewall_flows *flows = &the_firewall.flows;
+	const struct connections *flows = &the_firewall.flows;
 	unsigned used = 0, indexed = 0;
 
 	for (uint32_t number = 1; number <= flows->most; number++)
-		used += flows->flows[number].state != FIREWALL_STATE_none;
+		used += flows->flows[number].state != CONNECTION_none;
 	for (uint32_t bucket = 0; bucket <= flows->bucket_mask; bucket++)
-		for (unsigned slot = 0; slot < FIREWALL_SLOTS; slot++)
+		for (unsigned slot = 0; slot < CONNECTION_SLOTS; slot++)
 			indexed += flows->buckets[bucket].flows[slot] != 0;
 	check(used == flows->used && indexed == used && used <= CONNECTIONS);
 }
@@ -69,7 +69,7 @@ static size_t take(const uint8_t *data, size_t size, uint64_t *now)
 	struct rte_mbuf *burst[FUNCTION_ROOM] = {rte_pktmbuf_alloc(pool)}, *first = burst[0];
 	const uint8_t *frame = data + 3;
 	const size_t head = data[0] & 2 ? length / 2 : length;
-	enum firewall_verdict verdict = check_exact(frame, RTE_MIN(length, (size_t)PARSE_BYTES), length);
+	enum verdict verdict = check_exact(frame, RTE_MIN(length, (size_t)PARSE_BYTES), length);
 
 	check(first != NULL);
 	*now += data[2] * (rte_get_tsc_hz() >> 2);
@@ -81,7 +81,7 @@ static size_t take(const uint8_t *data, size_t size, uint64_t *now)
 		check(rte_pktmbuf_chain(first, second) == 0);
 	}
 	if (firewall_filter(&the_firewall, burst, 1, in, *now) == 1) {
-		check(verdict <= FIREWALL_LATER && burst[0] == first && first->pkt_len == length);
+		check(verdict <= VERDICT_LATER && burst[0] == first && first->pkt_len == length);
 		rte_pktmbuf_free(first);
 	}
 	check_table();
@@ -102,7 +102,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 	/* Nothing is left for the next input. */
 	now += (LONGEST + 60) * rte_get_tsc_hz();
 	for (unsigned i = 0; i < CONNECTIONS; i++)
-		firewall_flows_sweep(&the_firewall.flows, firewall_tick(now) + i);
+		connections_sweep(&the_firewall.flows, connections_tick(now) + i);
 	check(the_firewall.flows.used == 0, "a flow does not age");
 	return 0;
 }

@@ -142,8 +142,8 @@ static struct frame error4(uint32_t source, uint32_t destination, uint8_t type, 
 	return frame;
 }
 
-/* Let a frame in at a port.  Returns FIREWALL_PASS, or the reason why it was dropped. */
-static enum firewall_verdict pass(const struct frame *frame, uint16_t in)
+/* Let a frame in at a port.  Returns VERDICT_PASS, or the reason why it was dropped. */
+static enum verdict pass(const struct frame *frame, uint16_t in)
 {
 	struct rte_mbuf *burst[FUNCTION_ROOM] = {rte_pktmbuf_alloc(pool)};
 	struct firewall_counters before = the_firewall.counters[in];
@@ -153,31 +153,31 @@ static enum firewall_verdict pass(const struct frame *frame, uint16_t in)
 	if (firewall_filter(&the_firewall, burst, 1, in, now) == 1) {
 		assert_memory_equal(rte_pktmbuf_mtod(burst[0], void *), frame->bytes, frame->length);
 		rte_pktmbuf_free(burst[0]);
-		return FIREWALL_PASS;
+		return VERDICT_PASS;
 	}
-	for (unsigned why = 0; why < FIREWALL_VERDICTS; why++)
+	for (unsigned why = 0; why < VERDICTS; why++)
 		if (the_firewall.counters[in].drops[why] != before.drops[why])
 			return why;
 	fail();
-	return FIREWALL_PASS;
+	return VERDICT_PASS;
 }
 
-#define expect(verdict, in, ...)                                           \
-	do {                                                               \
-		struct frame expected = __VA_ARGS__;                       \
-		assert_int_equal(pass(&expected, in), FIREWALL_##verdict); \
+#define expect(verdict, in, ...)                                          \
+	do {                                                              \
+		struct frame expected = __VA_ARGS__;                      \
+		assert_int_equal(pass(&expected, in), VERDICT_##verdict); \
 	} while (0)
 
 #define CLIENT_SENDS(flags) tcp4(CLIENT, SERVER, 1000, 80, flags)
 #define SERVER_SENDS(flags) tcp4(SERVER, CLIENT, 80, 1000, flags)
 
-static enum firewall_state state_now(void)
+static enum connection_state state_now(void)
 {
-	struct firewall_flow flow;
-	unsigned found = 0, state = FIREWALL_STATE_none;
+	struct connection flow;
+	unsigned found = 0, state = CONNECTION_none;
 
 	for (uint32_t i = 1; i <= the_firewall.flows.most; i++)
-		if (firewall_flows_copy(&the_firewall.flows, i, &flow)) {
+		if (connections_copy(&the_firewall.flows, i, &flow)) {
 			state = flow.state;
 			found++;
 		}
@@ -189,11 +189,11 @@ static enum firewall_state state_now(void)
 static void handshake(void)
 {
 	expect(PASS, 0, CLIENT_SENDS(SYN));
-	assert_int_equal(state_now(), FIREWALL_STATE_syn_sent);
+	assert_int_equal(state_now(), CONNECTION_syn_sent);
 	expect(PASS, 1, SERVER_SENDS(SYN | ACK));
-	assert_int_equal(state_now(), FIREWALL_STATE_syn_received);
+	assert_int_equal(state_now(), CONNECTION_syn_received);
 	expect(PASS, 0, CLIENT_SENDS(ACK));
-	assert_int_equal(state_now(), FIREWALL_STATE_established);
+	assert_int_equal(state_now(), CONNECTION_established);
 }
 
 static uint64_t rule_frames(const char *name)
@@ -213,13 +213,13 @@ static void a_connection_is_followed(void **state)
 	handshake();
 	expect(PASS, 1, SERVER_SENDS(ACK));
 	expect(PASS, 0, CLIENT_SENDS(FIN | ACK));
-	assert_int_equal(state_now(), FIREWALL_STATE_closing_opener);
+	assert_int_equal(state_now(), CONNECTION_closing_opener);
 	expect(PASS, 1, SERVER_SENDS(ACK));
 	expect(PASS, 1, SERVER_SENDS(FIN | ACK));
-	assert_int_equal(state_now(), FIREWALL_STATE_time_wait);
+	assert_int_equal(state_now(), CONNECTION_time_wait);
 	expect(PASS, 0, CLIENT_SENDS(ACK));
 	expect(PASS, 0, CLIENT_SENDS(SYN)); /* the same ports again */
-	assert_int_equal(state_now(), FIREWALL_STATE_syn_sent);
+	assert_int_equal(state_now(), CONNECTION_syn_sent);
 	assert_int_equal(rule_frames("web"), 2);
 	assert_int_equal(the_firewall.flows.begun, 2);
 }
@@ -228,12 +228,12 @@ static void the_server_may_end_first(void **state)
 {
 	handshake();
 	expect(PASS, 1, SERVER_SENDS(FIN | ACK));
-	assert_int_equal(state_now(), FIREWALL_STATE_closing_other);
+	assert_int_equal(state_now(), CONNECTION_closing_other);
 	expect(PASS, 0, CLIENT_SENDS(ACK));
 	expect(PASS, 0, CLIENT_SENDS(FIN | ACK));
-	assert_int_equal(state_now(), FIREWALL_STATE_time_wait);
+	assert_int_equal(state_now(), CONNECTION_time_wait);
 	expect(DROP_rule, 1, SERVER_SENDS(SYN)); /* a new connection, which no rule allows this way */
-	assert_int_equal(state_now(), FIREWALL_STATE_none);
+	assert_int_equal(state_now(), CONNECTION_none);
 }
 
 static void only_a_syn_begins(void **state)
@@ -255,7 +255,7 @@ static void what_does_not_fit_the_handshake_is_dropped(void **state)
 	expect(DROP_state, 0, CLIENT_SENDS(SYN | ACK));
 	expect(DROP_state, 1, SERVER_SENDS(FIN | ACK));
 	expect(PASS, 1, SERVER_SENDS(ACK)); /* of an older connection: the client then resets that (RFC 9293, 3.5.1) */
-	assert_int_equal(state_now(), FIREWALL_STATE_syn_sent);
+	assert_int_equal(state_now(), CONNECTION_syn_sent);
 	expect(PASS, 1, SERVER_SENDS(SYN | ACK));
 	expect(DROP_state, 1, SERVER_SENDS(SYN));
 }
@@ -264,17 +264,17 @@ static void both_may_begin_at_once(void **state)
 {
 	expect(PASS, 0, CLIENT_SENDS(SYN));
 	expect(PASS, 1, SERVER_SENDS(SYN));
-	assert_int_equal(state_now(), FIREWALL_STATE_syn_both);
+	assert_int_equal(state_now(), CONNECTION_syn_both);
 	expect(PASS, 0, CLIENT_SENDS(SYN | ACK));
 	expect(PASS, 1, SERVER_SENDS(SYN | ACK));
-	assert_int_equal(state_now(), FIREWALL_STATE_established);
+	assert_int_equal(state_now(), CONNECTION_established);
 }
 
 static void a_reset_ends(void **state)
 {
 	handshake();
 	expect(PASS, 1, SERVER_SENDS(RST | ACK));
-	assert_int_equal(state_now(), FIREWALL_STATE_reset);
+	assert_int_equal(state_now(), CONNECTION_reset);
 	expect(PASS, 0, CLIENT_SENDS(ACK)); /* if it was forged, the connection goes on */
 	expect(DROP_state, 1, SERVER_SENDS(SYN | ACK));
 	wait_seconds(11);
@@ -293,7 +293,7 @@ static void impossible_flags_are_dropped(void **state)
 		if (!possible)
 			expect(DROP_transport, 0, CLIENT_SENDS(flags));
 	}
-	assert_int_equal(state_now(), FIREWALL_STATE_established);
+	assert_int_equal(state_now(), CONNECTION_established);
 }
 
 static void connections_age_by_their_state(void **state)
@@ -320,7 +320,7 @@ static void a_sweep_forgets_what_nobody_asks_for(void **state)
 	expect(PASS, 0, CLIENT_SENDS(SYN));
 	wait_seconds(60);
 	for (unsigned i = 0; i < 100; i++, now += rte_get_tsc_hz() / 5)
-		firewall_flows_sweep(&the_firewall.flows, firewall_tick(now));
+		connections_sweep(&the_firewall.flows, connections_tick(now));
 	assert_int_equal(the_firewall.flows.used, 0);
 	assert_int_equal(the_firewall.flows.aged, 1);
 }
@@ -353,10 +353,10 @@ static void without_room_a_flow_is_refused(void **state)
 
 	for (unsigned i = 0; i < 2 * CONNECTIONS; i++) {
 		struct frame frame = tcp4(CLIENT, SERVER, 1000 + i, 80, SYN);
-		enum firewall_verdict verdict = pass(&frame, 0);
+		enum verdict verdict = pass(&frame, 0);
 
-		full += verdict == FIREWALL_DROP_table_full;
-		if (verdict != FIREWALL_PASS)
+		full += verdict == VERDICT_DROP_table_full;
+		if (verdict != VERDICT_PASS)
 			continue;
 		expect(PASS, 1, tcp4(SERVER, CLIENT, 80, 1000 + i, SYN | ACK));
 		expect(PASS, 0, tcp4(CLIENT, SERVER, 1000 + i, 80, ACK));
@@ -366,7 +366,7 @@ static void without_room_a_flow_is_refused(void **state)
 	assert_int_equal(the_firewall.flows.gave_way, 0);
 	wait_seconds(7441); /* those that have aged make room */
 	for (unsigned i = 0; i < 100; i++, now += rte_get_tsc_hz() / 5)
-		firewall_flows_sweep(&the_firewall.flows, firewall_tick(now));
+		connections_sweep(&the_firewall.flows, connections_tick(now));
 	expect(PASS, 0, CLIENT_SENDS(SYN));
 }
 
@@ -376,9 +376,9 @@ static void a_datagram_may_be_answered(void **state)
 {
 	expect(DROP_rule, 1, udp4(SERVER, CLIENT, 53, 1000));
 	expect(PASS, 0, udp4(CLIENT, SERVER, 1000, 53));
-	assert_int_equal(state_now(), FIREWALL_STATE_one_way);
+	assert_int_equal(state_now(), CONNECTION_one_way);
 	expect(PASS, 1, udp4(SERVER, CLIENT, 53, 1000));
-	assert_int_equal(state_now(), FIREWALL_STATE_two_way);
+	assert_int_equal(state_now(), CONNECTION_two_way);
 	expect(DROP_rule, 1, udp4(SERVER, CLIENT, 53, 1001));
 	wait_seconds(299);
 	expect(PASS, 1, udp4(SERVER, CLIENT, 53, 1000));
@@ -404,7 +404,7 @@ static void a_protocol_without_ports_is_a_flow_of_addresses(void **state)
 	finish4(&back);
 	expect(PASS, 0, there);
 	expect(PASS, 1, back);
-	assert_int_equal(state_now(), FIREWALL_STATE_two_way);
+	assert_int_equal(state_now(), CONNECTION_two_way);
 	assert_int_equal(rule_frames("tunnel"), 1);
 }
 
@@ -447,7 +447,7 @@ static void an_error_is_of_a_flow(void **state)
 	expect(DROP_unrelated, 1, lie);
 	lie = error4(SERVER, CLIENT, 3, &sent);
 	expect(DROP_unrelated, 1, error4(OTHER, SERVER, 3, &lie)); /* an error about an error */
-	assert_int_equal(state_now(), FIREWALL_STATE_established);
+	assert_int_equal(state_now(), CONNECTION_established);
 
 	expect(PASS, 0, echo);
 	expect(PASS, 1, reply);
@@ -615,9 +615,8 @@ static void source_routes_are_dropped(void **state)
 	const struct {
 		const uint8_t *bytes;
 		unsigned length;
-		enum firewall_verdict verdict;
-	} options[] = {
-		{routes, 8, FIREWALL_DROP_options}, {record, 8, FIREWALL_PASS}, {broken, 4, FIREWALL_DROP_options}};
+		enum verdict verdict;
+	} options[] = {{routes, 8, VERDICT_DROP_options}, {record, 8, VERDICT_PASS}, {broken, 4, VERDICT_DROP_options}};
 
 	for (unsigned i = 0; i < RTE_DIM(options); i++) {
 		struct frame frame;
@@ -666,7 +665,7 @@ static void ipv6_is_followed_too(void **state)
 	expect(DROP_state, 1, back);
 	expect(PASS, 0, frame);
 	expect(PASS, 1, back);
-	assert_int_equal(state_now(), FIREWALL_STATE_syn_received);
+	assert_int_equal(state_now(), CONNECTION_syn_received);
 	frame.length -= 1;
 	expect(DROP_length, 0, frame);
 

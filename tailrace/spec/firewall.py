@@ -9,24 +9,21 @@ import re
 from collections.abc import Iterator
 from functools import cached_property
 from itertools import product
-from typing import Annotated, Any, ClassVar, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import BeforeValidator, Field, WithJsonSchema
 
 from tailrace.spec import hidden
-from tailrace.spec.fields import NAME, Duration, Model, Name, OneOrMany, short, whole_seconds
-from tailrace.spec.kind import Settings
+from tailrace.spec.connections import Following
+from tailrace.spec.fields import NAME, Model, Name, OneOrMany, short
 from tailrace.spec.match import PROTOCOLS, WITH_PORTS, PortRange, Prefix, Protocol, read_prefix
 from tailrace.spec.position import Location
 
 MOST_RULES = 10_000
-MOST_CONNECTIONS = 1 << 24
 #: What the program can hold (CLASSIFY_ENTRIES in dataplane/steer/classify.h), and be told at once (CONTROL_LINE in
 #: dataplane/common/control.c, less what stands around it).
 MOST_ENTRIES = 1 << 16
 _MOST_TEXT = (4 << 20) - 1024
-#: Bytes of a connection and of eight places in the index (dataplane/functions/firewall_flows.h).
-_CONNECTION, _BUCKET = 64, 64
 #: The IP version of protocols that have one.
 _VERSIONS = {PROTOCOLS["icmp"]: 4, PROTOCOLS["icmpv6"]: 6}
 
@@ -41,23 +38,6 @@ Address = Annotated[
 ]
 Addresses = Annotated[list[Address], short(str, lambda value: [value]), OneOrMany(), Field(min_length=1)]
 Prefixes = Annotated[list[Prefix], short(str, lambda value: [value]), OneOrMany(), Field(min_length=1)]
-Seconds = Annotated[Duration, whole_seconds("1s", "24h")]
-
-
-class Timeouts(Model):
-    """For how long a flow that is not seen is known."""
-
-    tcp_half_open: Seconds = Field(30, validate_default=False, description="of TCP: before it is established")
-    tcp_established: Seconds = Field(7440, validate_default=False, description="while it is (RFC 5382, REQ-5)")
-    tcp_closing: Seconds = Field(240, validate_default=False, description="once an end has sent its last byte")
-    tcp_closed: Seconds = Field(10, validate_default=False, description="after a reset")
-    one_way: Seconds = Field(
-        120,
-        validate_default=False,
-        description="of UDP and other protocols: while nobody has answered (RFC 4787, REQ-5)",
-    )
-    two_way: Seconds = Field(300, validate_default=False, description="once somebody has")
-    query: Seconds = Field(60, validate_default=False, description="of ICMP's echo and timestamp (RFC 5508, REQ-2)")
 
 
 class Rule(Model):
@@ -79,27 +59,12 @@ class Rule(Model):
         return range(2) if self.port is None else range(int(self.port[-1]), int(self.port[-1]) + 1)
 
 
-class Firewall(Settings):
+class Firewall(Following):
     """What a firewall is told."""
-
-    one_thread: ClassVar[str | None] = "its table of connections has one writer"
 
     default: Literal["allow", "deny"] = Field("deny", description="what becomes of flows that no rule fits")
     groups: dict[Name, Prefixes] = Field(default_factory=dict, description="prefixes by a name that rules may use")
     rules: list[Rule] = Field(default_factory=list, max_length=MOST_RULES, description="the first that fits counts")
-    connections: int = Field(
-        65536, ge=64, le=MOST_CONNECTIONS, description="the most flows that it knows; another one is dropped"
-    )
-    timeouts: Timeouts = Field(default_factory=lambda: Timeouts(), description="how long a flow is known")
-
-    def settings(self, replica: int) -> tuple[str, ...]:
-        del replica
-        times = (f"{name}={round(getattr(self.timeouts, name))}" for name in Timeouts.model_fields)
-        return (f"connections={self.connections}", *times)
-
-    def tables_mib(self) -> int:
-        buckets = 1 << (self.connections // 2).bit_length()
-        return -(-(self.connections * _CONNECTION + buckets * _BUCKET) // (2 << 20)) * 2 + 4
 
     def told(self) -> dict[str, Any]:
         return {

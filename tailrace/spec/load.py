@@ -17,7 +17,8 @@ from pydantic_core import ErrorDetails
 
 from tailrace.spec import units
 from tailrace.spec.check import cross_check
-from tailrace.spec.firewall import Rule, Timeouts
+from tailrace.spec.connections import Timeouts
+from tailrace.spec.firewall import Rule
 from tailrace.spec.model import (
     Bridge,
     Chain,
@@ -39,6 +40,7 @@ from tailrace.spec.model import (
     Test,
     Trace,
 )
+from tailrace.spec.nat import Forward, Nat
 from tailrace.spec.port import PATTERNS
 from tailrace.spec.position import Document, Location, naming, parse_document, raise_any, read_document, shown_key
 from tailrace.spec.source import SpecError
@@ -61,6 +63,9 @@ _MODELS: list[tuple[tuple[str | None, ...], type[BaseModel]]] = [
     (("functions", None, "firewall"), Firewall),
     (("functions", None, "firewall", "rules", None), Rule),
     (("functions", None, "firewall", "timeouts"), Timeouts),
+    (("functions", None, "nat"), Nat),
+    (("functions", None, "nat", "forwards", None), Forward),
+    (("functions", None, "nat", "timeouts"), Timeouts),
     (("chains", None), Chain),
     (("chains", None, "match", None), Match),
     (("chains", None, "path", None), Hop),

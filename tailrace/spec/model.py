@@ -31,6 +31,7 @@ from tailrace.spec.impair import Impair
 from tailrace.spec.interface import VHOST_USER, Interfaces, passed_through
 from tailrace.spec.kind import Network, Settings
 from tailrace.spec.match import Match
+from tailrace.spec.nat import Nat
 from tailrace.spec.port import (
     DEVICE_SCHEMA,
     INTERFACE_NAME,
@@ -66,6 +67,7 @@ __all__ = [
     "Match",
     "Member",
     "Mirror",
+    "Nat",
     "Port",
     "PortRate",
     "RateTo",
@@ -81,7 +83,13 @@ MOST_REPLICAS = 64
 MOST_PORTS = 16
 MOST_CPUS = 64
 #: What Tailrace's own functions are told; the settings of a kind stand under its name.
-SETTINGS: dict[str, type[Settings]] = {"skeleton": Settings, "impair": Impair, "router": Router, "firewall": Firewall}
+SETTINGS: dict[str, type[Settings]] = {
+    "skeleton": Settings,
+    "impair": Impair,
+    "router": Router,
+    "firewall": Firewall,
+    "nat": Nat,
+}
 GUEST = "guest"
 #: A name of podman's or of `tailrace image list`, or a disk's path; nothing that podman would take for an option.
 IMAGE = r"^[A-Za-z0-9./][A-Za-z0-9._/:@-]*$"
@@ -286,11 +294,12 @@ ShortCpus = Annotated[
 class Function(Model):
     """A virtual network function, each replica of which lives by itself."""
 
-    kind: Literal["skeleton", "impair", "router", "firewall"] | None = Field(
+    kind: Literal["skeleton", "impair", "router", "firewall", "nat"] | None = Field(
         None,
         description="what it does. skeleton: forwards between its two ports, and nothing else; impair: loses, repeats, "
         "delays and reorders frames by a plan; router: forwards IPv4 and IPv6 by the routes of a network namespace of "
-        "its own; firewall: lets through what rules allow, and what belongs to that. A guest has none",
+        "its own; firewall: lets through what rules allow, and what belongs to that; nat: gives what inside hosts send "
+        "an address and port of a pool. A guest has none",
     )
     runs: Literal["process", "container", "machine", "guest"] = Field(
         "process",
@@ -368,6 +377,7 @@ class Function(Model):
     )
     router: Router | None = Field(None, description="of kind router: its addresses and routes")
     firewall: Firewall | None = Field(None, description="of kind firewall: its rules")
+    nat: Nat | None = Field(None, description="of kind nat: its pool, and what inside hosts may have of it")
     restart: Literal["always", "on-failure", "never"] = Field(
         "on-failure",
         description="whether its process is started again when it has ended by itself: always, if it failed (by a "

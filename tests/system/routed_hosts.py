@@ -6,7 +6,7 @@ import json
 import re
 import subprocess
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -121,15 +121,15 @@ def spec_of(left: Host, right: Host, routes: str, runs: str = "process") -> str:
 
 
 @contextmanager
-def routed(tailrace: Path, runs: Path, hosts: tuple[Host, Host], routes: str) -> Iterator[Scene]:
-    """A router between two hosts that reach each other."""
+def joined(tailrace: Path, runs: Path, hosts: tuple[Host, Host], spec: str) -> Iterator[Scene]:
+    """Two hosts that reach each other by this spec, in which the router is `edge`."""
     with open_folder() as folder:
         command = Command(tailrace, runs, folder / "state")
         namespace = outer_name(command.state, "edge")
         try:
             for host in hosts:
                 host.make()
-            command("up", command.spec(spec_of(*hosts, routes)))
+            command("up", command.spec(spec))
             for to in hosts[1].addresses.values():  # addresses are tried first (RFC 4862, 5.4)
                 wait_until(partial(hosts[0].reaches, to))
             yield Scene(*hosts, command, namespace)
@@ -139,3 +139,8 @@ def routed(tailrace: Path, runs: Path, hosts: tuple[Host, Host], routes: str) ->
                 host.remove()
         assert not Path("/run/netns", namespace).exists()
         assert not command.leftovers()
+
+
+def routed(tailrace: Path, runs: Path, hosts: tuple[Host, Host], routes: str) -> AbstractContextManager[Scene]:
+    """A router between two hosts that reach each other."""
+    return joined(tailrace, runs, hosts, spec_of(*hosts, routes))

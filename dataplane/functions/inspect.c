@@ -12,7 +12,7 @@
 #include <rte_tcp.h>
 #include <rte_udp.h>
 
-#include "firewall_headers.h"
+#include "inspect.h"
 
 enum {
 	DATAGRAM_MOST = 65535,
@@ -30,65 +30,65 @@ struct payload {
 	uint32_t length, there;
 };
 
-static enum firewall_verdict check_tcp(const struct payload *payload, struct firewall_frame *frame)
+static enum verdict check_tcp(const struct payload *payload, struct inspected *frame)
 {
 	/* By the flags FIN, SYN, RST and ACK: what the segment does.  Others are not looked at; no other combination is
 	 * one that RFC 9293 lets a host send. */
-	static const uint8_t events[FIREWALL_EVENTS * 4] = {
-		[RTE_TCP_SYN_FLAG] = FIREWALL_SYN + 1, [RTE_TCP_SYN_FLAG | RTE_TCP_ACK_FLAG] = FIREWALL_SYN_ACK + 1,
-		[RTE_TCP_ACK_FLAG] = FIREWALL_ACK + 1, [RTE_TCP_FIN_FLAG | RTE_TCP_ACK_FLAG] = FIREWALL_FIN + 1,
-		[RTE_TCP_RST_FLAG] = FIREWALL_RST + 1, [RTE_TCP_RST_FLAG | RTE_TCP_ACK_FLAG] = FIREWALL_RST + 1,
+	static const uint8_t events[EVENTS * 4] = {
+		[RTE_TCP_SYN_FLAG] = EVENT_SYN + 1, [RTE_TCP_SYN_FLAG | RTE_TCP_ACK_FLAG] = EVENT_SYN_ACK + 1,
+		[RTE_TCP_ACK_FLAG] = EVENT_ACK + 1, [RTE_TCP_FIN_FLAG | RTE_TCP_ACK_FLAG] = EVENT_FIN + 1,
+		[RTE_TCP_RST_FLAG] = EVENT_RST + 1, [RTE_TCP_RST_FLAG | RTE_TCP_ACK_FLAG] = EVENT_RST + 1,
 	};
 	const struct rte_tcp_hdr *header = (const struct rte_tcp_hdr *)payload->bytes;
 	uint8_t event;
 
 	if (unlikely(payload->there < sizeof(*header)))
-		return frame->headers.fragment ? FIREWALL_DROP_tiny : FIREWALL_DROP_short;
+		return frame->headers.fragment ? VERDICT_DROP_tiny : VERDICT_DROP_short;
 	if (unlikely(header->data_off >> 4 < 5 || (header->data_off >> 4) * 4u > payload->length))
-		return frame->headers.fragment ? FIREWALL_DROP_tiny : FIREWALL_DROP_transport;
+		return frame->headers.fragment ? VERDICT_DROP_tiny : VERDICT_DROP_transport;
 	event = events[header->tcp_flags & (RTE_TCP_FIN_FLAG | RTE_TCP_SYN_FLAG | RTE_TCP_RST_FLAG | RTE_TCP_ACK_FLAG)];
 	frame->event = event - 1;
-	return likely(event != 0) ? FIREWALL_FLOW : FIREWALL_DROP_transport;
+	return likely(event != 0) ? VERDICT_FLOW : VERDICT_DROP_transport;
 }
 
-static enum firewall_verdict check_udp(const struct payload *payload, struct firewall_frame *frame)
+static enum verdict check_udp(const struct payload *payload, struct inspected *frame)
 {
 	const struct rte_udp_hdr *header = (const struct rte_udp_hdr *)payload->bytes;
 	uint32_t length;
 
 	if (unlikely(payload->there < sizeof(*header)))
-		return frame->headers.fragment ? FIREWALL_DROP_tiny : FIREWALL_DROP_short;
+		return frame->headers.fragment ? VERDICT_DROP_tiny : VERDICT_DROP_short;
 	length = rte_be_to_cpu_16(header->dgram_len);
 	if (unlikely(length < sizeof(*header) || (length > payload->length && !frame->headers.fragment)))
-		return FIREWALL_DROP_transport;
-	return FIREWALL_FLOW;
+		return VERDICT_DROP_transport;
+	return VERDICT_FLOW;
 }
 
-static enum firewall_verdict query(struct firewall_frame *frame, enum firewall_event event, uint8_t type)
+static enum verdict query(struct inspected *frame, enum event event, uint8_t type)
 {
 	frame->event = event;
 	frame->query = type;
-	return FIREWALL_FLOW;
+	return VERDICT_FLOW;
 }
 
-static enum firewall_verdict check_icmp4(const struct payload *payload, struct firewall_frame *frame)
+static enum verdict check_icmp4(const struct payload *payload, struct inspected *frame)
 {
 	if (payload->there < ICMP_LEAST)
-		return frame->headers.fragment ? FIREWALL_DROP_tiny : FIREWALL_DROP_short;
+		return frame->headers.fragment ? VERDICT_DROP_tiny : VERDICT_DROP_short;
 	switch (payload->bytes[0]) {
 	case ICMP_ECHO:
 	case ICMP_TIMESTAMP:
-		return query(frame, FIREWALL_QUERY, payload->bytes[0]);
+		return query(frame, EVENT_QUERY, payload->bytes[0]);
 	case ICMP_ECHOREPLY:
-		return query(frame, FIREWALL_ANSWER, ICMP_ECHO);
+		return query(frame, EVENT_ANSWER, ICMP_ECHO);
 	case ICMP_TIMESTAMPREPLY:
-		return query(frame, FIREWALL_ANSWER, ICMP_TIMESTAMP);
+		return query(frame, EVENT_ANSWER, ICMP_TIMESTAMP);
 	case ICMP_DEST_UNREACH:
 	case ICMP_TIME_EXCEEDED:
 	case ICMP_PARAMETERPROB:
-		return frame->headers.embedded != 0 ? FIREWALL_ERROR : FIREWALL_DROP_icmp;
+		return frame->headers.embedded != 0 ? VERDICT_ERROR : VERDICT_DROP_icmp;
 	}
-	return FIREWALL_DROP_icmp;
+	return VERDICT_DROP_icmp;
 }
 
 static bool link_local(const uint8_t *address)
@@ -104,45 +104,44 @@ static bool unspecified(const uint8_t *address)
 }
 
 /* RFC 4890, 4.3: what a firewall has to let through, and with which signs that it comes from this link. */
-static enum firewall_verdict check_icmp6(const struct rte_ipv6_hdr *ip, const struct payload *payload,
-					 struct firewall_frame *frame)
+static enum verdict check_icmp6(const struct rte_ipv6_hdr *ip, const struct payload *payload, struct inspected *frame)
 {
 	const uint8_t *source = frame->headers.source;
 	bool whole = frame->headers.fragment == FRAGMENT_NONE;
 
 	if (payload->there < ICMP_LEAST)
-		return whole ? FIREWALL_DROP_short : FIREWALL_DROP_tiny;
+		return whole ? VERDICT_DROP_short : VERDICT_DROP_tiny;
 	switch (payload->bytes[0]) {
 	case ICMP6_ECHO_REQUEST:
-		return query(frame, FIREWALL_QUERY, ICMP6_ECHO_REQUEST);
+		return query(frame, EVENT_QUERY, ICMP6_ECHO_REQUEST);
 	case ICMP6_ECHO_REPLY:
-		return query(frame, FIREWALL_ANSWER, ICMP6_ECHO_REQUEST);
+		return query(frame, EVENT_ANSWER, ICMP6_ECHO_REQUEST);
 	case ICMP6_DST_UNREACH:
 	case ICMP6_PACKET_TOO_BIG:
 	case ICMP6_TIME_EXCEEDED:
 	case ICMP6_PARAM_PROB:
-		return frame->headers.embedded != 0 ? FIREWALL_ERROR : FIREWALL_DROP_icmp;
+		return frame->headers.embedded != 0 ? VERDICT_ERROR : VERDICT_DROP_icmp;
 	case ND_ROUTER_SOLICIT:
 	case ND_ROUTER_ADVERT:
 	case ND_NEIGHBOR_SOLICIT:
 	case ND_NEIGHBOR_ADVERT:
 	case ND_REDIRECT:
-		return whole && ip->hop_limits == HOP_LIMIT_ND && payload->bytes[1] == 0 ? FIREWALL_PASS
-											 : FIREWALL_DROP_neighbour;
+		return whole && ip->hop_limits == HOP_LIMIT_ND && payload->bytes[1] == 0 ? VERDICT_PASS
+											 : VERDICT_DROP_neighbour;
 	case MLD_LISTENER_QUERY:
 	case MLD_LISTENER_REPORT:
 	case MLD_LISTENER_REDUCTION:
 	case MLD2_REPORT:
 		return whole && ip->hop_limits == HOP_LIMIT_MLD && (link_local(source) || unspecified(source))
-			       ? FIREWALL_PASS
-			       : FIREWALL_DROP_neighbour;
+			       ? VERDICT_PASS
+			       : VERDICT_DROP_neighbour;
 	}
-	return FIREWALL_DROP_icmp;
+	return VERDICT_DROP_icmp;
 }
 
-static enum firewall_verdict check_payload(const struct payload *payload, struct firewall_frame *frame)
+static enum verdict check_payload(const struct payload *payload, struct inspected *frame)
 {
-	frame->event = FIREWALL_DATAGRAM;
+	frame->event = EVENT_DATAGRAM;
 	switch (frame->headers.protocol) {
 	case IPPROTO_TCP:
 		return check_tcp(payload, frame);
@@ -150,18 +149,18 @@ static enum firewall_verdict check_payload(const struct payload *payload, struct
 		return check_udp(payload, frame);
 	case IPPROTO_ICMP: /* each of these in the other's IP */
 	case IPPROTO_ICMPV6:
-		return FIREWALL_DROP_icmp;
+		return VERDICT_DROP_icmp;
 	case IPPROTO_SCTP:
 	case IPPROTO_UDPLITE:
 	case IPPROTO_DCCP:
 		if (!frame->headers.has_ports)
-			return frame->headers.fragment ? FIREWALL_DROP_tiny : FIREWALL_DROP_short;
+			return frame->headers.fragment ? VERDICT_DROP_tiny : VERDICT_DROP_short;
 	}
-	return FIREWALL_FLOW;
+	return VERDICT_FLOW;
 }
 
 /* The place of a fragment; returns whether one can be there. */
-static bool place_fragment(struct firewall_frame *frame, uint32_t offset, uint32_t length, bool more)
+static bool place_fragment(struct inspected *frame, uint32_t offset, uint32_t length, bool more)
 {
 	frame->first = offset / 8;
 	frame->end = (offset + length + 7) / 8;
@@ -203,28 +202,28 @@ static bool sound_options(const uint8_t *option, const uint8_t *end)
 	return true;
 }
 
-static enum firewall_verdict check4(const uint8_t *bytes, uint32_t size, uint32_t length, struct firewall_frame *frame)
+static enum verdict check4(const uint8_t *bytes, uint32_t size, uint32_t length, struct inspected *frame)
 {
 	const struct rte_ipv4_hdr *header = (const struct rte_ipv4_hdr *)bytes;
 	uint32_t header_length, total, fragment;
 	struct payload payload;
 
 	if (unlikely(size < sizeof(*header)))
-		return FIREWALL_DROP_short;
+		return VERDICT_DROP_short;
 	if (unlikely(header->version_ihl >> 4 != 4))
-		return FIREWALL_DROP_version;
+		return VERDICT_DROP_version;
 	header_length = rte_ipv4_hdr_len(header);
 	total = rte_be_to_cpu_16(header->total_length);
 	if (unlikely(header_length < sizeof(*header) || total < header_length || total > length))
-		return FIREWALL_DROP_length;
+		return VERDICT_DROP_length;
 	if (unlikely(size < header_length))
-		return FIREWALL_DROP_short;
+		return VERDICT_DROP_short;
 	if (unlikely(!sound_checksum(header, header_length)))
-		return FIREWALL_DROP_checksum;
+		return VERDICT_DROP_checksum;
 	if (unlikely(martian4(header)))
-		return FIREWALL_DROP_martian;
+		return VERDICT_DROP_martian;
 	if (unlikely(header_length > sizeof(*header) && !sound_options(bytes + sizeof(*header), bytes + header_length)))
-		return FIREWALL_DROP_options;
+		return VERDICT_DROP_options;
 	payload.bytes = bytes + header_length;
 	payload.length = total - header_length;
 	payload.there = RTE_MIN(total, size) - header_length;
@@ -232,9 +231,9 @@ static enum firewall_verdict check4(const uint8_t *bytes, uint32_t size, uint32_
 		fragment = rte_be_to_cpu_16(header->fragment_offset);
 		if (!place_fragment(frame, (fragment & RTE_IPV4_HDR_OFFSET_MASK) * 8, payload.length,
 				    fragment & RTE_IPV4_HDR_MF_FLAG))
-			return FIREWALL_DROP_length;
+			return VERDICT_DROP_length;
 		if (frame->headers.fragment == FRAGMENT_LATER)
-			return FIREWALL_LATER;
+			return VERDICT_LATER;
 	}
 	if (frame->headers.protocol == IPPROTO_ICMP)
 		return check_icmp4(&payload, frame);
@@ -257,7 +256,7 @@ static bool martian6(const struct headers *headers)
  * Pass over the extension headers, which parse_frame() has found to end within the copy.  RFC 8200, 4.1: hop-by-hop
  * options stand first, and each occurs once but for destination options, of which there may be two.
  */
-static enum firewall_verdict pass_extensions(uint8_t next, struct payload *payload, struct firewall_frame *frame)
+static enum verdict pass_extensions(uint8_t next, struct payload *payload, struct inspected *frame)
 {
 	unsigned options = 0;
 	uint64_t seen = 0;
@@ -267,23 +266,23 @@ static enum firewall_verdict pass_extensions(uint8_t next, struct payload *paylo
 		uint32_t length = 8;
 
 		if (next == frame->headers.protocol)
-			return FIREWALL_FLOW;
+			return VERDICT_FLOW;
 		if (payload->there < length)
-			return FIREWALL_DROP_extension;
+			return VERDICT_DROP_extension;
 		switch (next) {
 		case IPPROTO_HOPOPTS:
 			if (seen != 0 || options > 0)
-				return FIREWALL_DROP_extension;
+				return VERDICT_DROP_extension;
 			length = (bytes[1] + 1u) * 8;
 			break;
 		case IPPROTO_DSTOPTS:
 			if (++options > 2)
-				return FIREWALL_DROP_extension;
+				return VERDICT_DROP_extension;
 			length = (bytes[1] + 1u) * 8;
 			break;
 		case IPPROTO_ROUTING:
 			if (bytes[2] == ROUTING_TYPE_0)
-				return FIREWALL_DROP_extension;
+				return VERDICT_DROP_extension;
 			length = (bytes[1] + 1u) * 8;
 			break;
 		case IPPROTO_AH:
@@ -292,13 +291,13 @@ static enum firewall_verdict pass_extensions(uint8_t next, struct payload *paylo
 		case IPPROTO_FRAGMENT:
 			break;
 		default: /* mobility, HIP and SHIM6 are not passed over by a firewall that looks at ports behind them */
-			return FIREWALL_DROP_extension;
+			return VERDICT_DROP_extension;
 		}
 		if (next != IPPROTO_DSTOPTS && (seen & UINT64_C(1) << next))
-			return FIREWALL_DROP_extension;
+			return VERDICT_DROP_extension;
 		seen |= UINT64_C(1) << next;
 		if (length > payload->there)
-			return FIREWALL_DROP_extension;
+			return VERDICT_DROP_extension;
 		payload->bytes += length;
 		payload->length -= length;
 		payload->there -= length;
@@ -306,76 +305,76 @@ static enum firewall_verdict pass_extensions(uint8_t next, struct payload *paylo
 			uint32_t place = (uint32_t)bytes[2] << 8 | bytes[3];
 
 			if (!place_fragment(frame, place & 0xfff8, payload->length, place & 1))
-				return FIREWALL_DROP_length;
+				return VERDICT_DROP_length;
 			if (frame->headers.fragment == FRAGMENT_LATER)
-				return FIREWALL_LATER;
+				return VERDICT_LATER;
 		}
 		next = bytes[0];
 	}
 }
 
-static enum firewall_verdict check6(const uint8_t *bytes, uint32_t size, uint32_t length, struct firewall_frame *frame)
+static enum verdict check6(const uint8_t *bytes, uint32_t size, uint32_t length, struct inspected *frame)
 {
 	const struct rte_ipv6_hdr *header = (const struct rte_ipv6_hdr *)bytes;
-	enum firewall_verdict verdict;
+	enum verdict verdict;
 	struct payload payload;
 
 	if (unlikely(size < sizeof(*header)))
-		return FIREWALL_DROP_short;
+		return VERDICT_DROP_short;
 	if (unlikely(bytes[0] >> 4 != 6))
-		return FIREWALL_DROP_version;
+		return VERDICT_DROP_version;
 	payload.bytes = bytes + sizeof(*header);
 	payload.length = rte_be_to_cpu_16(header->payload_len);
 	if (unlikely(payload.length > length - sizeof(*header)))
-		return FIREWALL_DROP_length;
+		return VERDICT_DROP_length;
 	payload.there = RTE_MIN(payload.length, size - (uint32_t)sizeof(*header));
 	if (unlikely(martian6(&frame->headers)))
-		return FIREWALL_DROP_martian;
+		return VERDICT_DROP_martian;
 	if (unlikely(frame->headers.unread))
-		return FIREWALL_DROP_extension;
+		return VERDICT_DROP_extension;
 	if (unlikely(header->proto != frame->headers.protocol || frame->headers.fragment != FRAGMENT_NONE)) {
 		verdict = pass_extensions(header->proto, &payload, frame);
-		if (verdict != FIREWALL_FLOW)
+		if (verdict != VERDICT_FLOW)
 			return verdict;
 	}
 	if (frame->headers.protocol == IPPROTO_ICMPV6) {
 		verdict = check_icmp6(header, &payload, frame);
-		if (verdict == FIREWALL_PASS)
+		if (verdict == VERDICT_PASS)
 			return verdict;
 	} else {
 		verdict = check_payload(&payload, frame);
 	}
 	/* Only neighbour discovery and the like are sent without an address. */
-	return unlikely(verdict <= FIREWALL_LATER && unspecified(frame->headers.source)) ? FIREWALL_DROP_martian
-											 : verdict;
+	return unlikely(verdict <= VERDICT_LATER && unspecified(frame->headers.source)) ? VERDICT_DROP_martian
+											: verdict;
 }
 
-enum firewall_verdict firewall_check(const uint8_t *bytes, uint32_t size, uint32_t length, struct firewall_frame *frame)
+enum verdict inspect(const uint8_t *bytes, uint32_t size, uint32_t length, struct inspected *frame)
 {
 	unsigned at = RTE_ETHER_HDR_LEN;
-	enum firewall_verdict verdict;
+	enum verdict verdict;
 
 	parse_frame(bytes, size, &frame->headers);
 	frame->query = 0;
 	frame->first = 0;
 	if (unlikely(size < at))
-		return FIREWALL_DROP_short;
+		return VERDICT_DROP_short;
 	if (frame->headers.vlan != 0)
 		at += sizeof(struct rte_vlan_hdr) * (frame->headers.inner_vlan != 0 ? 2 : 1);
 	if (unlikely(size < at))
-		return FIREWALL_DROP_short;
+		return VERDICT_DROP_short;
 	if (likely(frame->headers.ethertype == RTE_ETHER_TYPE_IPV4))
 		verdict = check4(bytes + at, size - at, length - at, frame);
 	else if (frame->headers.ethertype == RTE_ETHER_TYPE_IPV6)
 		verdict = check6(bytes + at, size - at, length - at, frame);
 	else
-		return frame->headers.ethertype == RTE_ETHER_TYPE_ARP ? FIREWALL_PASS : FIREWALL_DROP_type;
+		return frame->headers.ethertype == RTE_ETHER_TYPE_ARP ? VERDICT_PASS : VERDICT_DROP_type;
 	/* Behind more than two tags its header is somewhere else. */
-	return unlikely(frame->headers.network != at && verdict <= FIREWALL_LATER) ? FIREWALL_DROP_type : verdict;
+	return unlikely(frame->headers.network != at && verdict <= VERDICT_LATER) ? VERDICT_DROP_type : verdict;
 }
 
 /* What a quoted message does to its flow; an error about an error has none. */
-static bool quoted_query(uint8_t type, bool six, struct firewall_frame *frame)
+static bool quoted_query(uint8_t type, bool six, struct inspected *frame)
 {
 	static const uint8_t queries[2][2] = {{ICMP_ECHO, ICMP_TIMESTAMP}, {ICMP6_ECHO_REQUEST, ICMP6_ECHO_REQUEST}};
 	static const uint8_t answers[2][2] = {{ICMP_ECHOREPLY, ICMP_TIMESTAMPREPLY},
@@ -383,21 +382,20 @@ static bool quoted_query(uint8_t type, bool six, struct firewall_frame *frame)
 
 	for (unsigned i = 0; i < 2; i++)
 		if (type == queries[six][i] || type == answers[six][i]) {
-			query(frame, type == queries[six][i] ? FIREWALL_QUERY : FIREWALL_ANSWER, queries[six][i]);
+			query(frame, type == queries[six][i] ? EVENT_QUERY : EVENT_ANSWER, queries[six][i]);
 			return true;
 		}
 	return false;
 }
 
-bool firewall_quoted(const uint8_t *bytes, uint32_t size, const struct firewall_frame *error,
-		     struct firewall_frame *quoted)
+bool inspect_quoted(const uint8_t *bytes, uint32_t size, const struct inspected *error, struct inspected *quoted)
 {
 	const uint32_t inner = error->headers.embedded;
 	const bool six = error->headers.family == HEADERS_IPV6;
 	const struct headers *headers = &quoted->headers;
 
 	*quoted = *error;
-	quoted->event = FIREWALL_DATAGRAM;
+	quoted->event = EVENT_DATAGRAM;
 	/* Of what does not hold the headers stay those of the error, whose source is not its destination. */
 	parse_embedded(bytes, size, &quoted->headers);
 	if (headers->fragment == FRAGMENT_LATER || headers->unread ||
@@ -420,4 +418,11 @@ bool firewall_quoted(const uint8_t *bytes, uint32_t size, const struct firewall_
 		return headers->has_ports;
 	}
 	return true;
+}
+
+void inspect_describe(json_t *into, const _Atomic uint64_t drops[VERDICTS])
+{
+#define X(name) json_object_set_new(into, "drop_" #name, json_integer((json_int_t)drops[VERDICT_DROP_##name]));
+	VERDICT_DROPS(X)
+#undef X
 }

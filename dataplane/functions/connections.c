@@ -14,7 +14,8 @@
 #include <rte_cycles.h>
 #include <rte_malloc.h>
 
-#include "firewall_flows.h"
+#include "common/log.h"
+#include "connections.h"
 #include "function.h"
 #include "steer/hash.h"
 
@@ -23,21 +24,21 @@ enum {
 	SWEEP_MOST = 1024,  /* entries, in a round */
 };
 
-static const char *const state_names[FIREWALL_NB_STATES] = {
+static const char *const state_names[CONNECTION_NB_STATES] = {
 #define X(name, timeout, gives_way) #name,
-	FIREWALL_STATES(X)
+	CONNECTION_STATES(X)
 #undef X
 };
 
-const char *const firewall_timeout_names[FIREWALL_NB_TIMEOUTS] = {
+static const char *const timeout_names[CONNECTION_NB_TIMEOUTS] = {
 #define X(name, seconds) #name,
-	FIREWALL_TIMEOUTS(X)
+	CONNECTION_TIMEOUTS(X)
 #undef X
 };
 
-static const bool gives_way[FIREWALL_NB_STATES] = {
+static const bool gives_way[CONNECTION_NB_STATES] = {
 #define X(name, timeout, gives_way) gives_way,
-	FIREWALL_STATES(X)
+	CONNECTION_STATES(X)
 #undef X
 };
 
@@ -48,31 +49,31 @@ static const bool gives_way[FIREWALL_NB_STATES] = {
  * reset, that segment passes: after a crash the ends need it to find out (3.5.1; RFC 5961).  Sequence numbers are not
  * looked at.
  */
-#define S(name) FIREWALL_STATE_##name
-static const uint8_t after[FIREWALL_NB_STATES][2][FIREWALL_RST + 1] = {
+#define S(name) CONNECTION_##name
+static const uint8_t after[CONNECTION_NB_STATES][2][EVENT_RST + 1] = {
 	/* SYN, SYN and ACK, ACK, FIN, RST: first by the opener, then by the other end */
-	[S(syn_sent)] = {{S(syn_sent), FIREWALL_REFUSED, FIREWALL_REFUSED, FIREWALL_REFUSED, S(reset)},
-			 {S(syn_both), S(syn_received), S(syn_sent), FIREWALL_REFUSED, S(reset)}},
-	[S(syn_both)] = {{S(syn_both), S(established), FIREWALL_REFUSED, FIREWALL_REFUSED, S(reset)},
-			 {S(syn_both), S(established), FIREWALL_REFUSED, FIREWALL_REFUSED, S(reset)}},
-	[S(syn_received)] = {{S(syn_received), FIREWALL_REFUSED, S(established), S(closing_opener), S(reset)},
-			     {FIREWALL_REFUSED, S(syn_received), S(syn_received), S(closing_other), S(reset)}},
+	[S(syn_sent)] = {{S(syn_sent), CONNECTION_REFUSED, CONNECTION_REFUSED, CONNECTION_REFUSED, S(reset)},
+			 {S(syn_both), S(syn_received), S(syn_sent), CONNECTION_REFUSED, S(reset)}},
+	[S(syn_both)] = {{S(syn_both), S(established), CONNECTION_REFUSED, CONNECTION_REFUSED, S(reset)},
+			 {S(syn_both), S(established), CONNECTION_REFUSED, CONNECTION_REFUSED, S(reset)}},
+	[S(syn_received)] = {{S(syn_received), CONNECTION_REFUSED, S(established), S(closing_opener), S(reset)},
+			     {CONNECTION_REFUSED, S(syn_received), S(syn_received), S(closing_other), S(reset)}},
 	[S(established)] = {{S(established), S(established), S(established), S(closing_opener), S(reset)},
 			    {S(established), S(established), S(established), S(closing_other), S(reset)}},
 	[S(closing_opener)] = {{S(closing_opener), S(closing_opener), S(closing_opener), S(closing_opener), S(reset)},
 			       {S(closing_opener), S(closing_opener), S(closing_opener), S(time_wait), S(reset)}},
 	[S(closing_other)] = {{S(closing_other), S(closing_other), S(closing_other), S(time_wait), S(reset)},
 			      {S(closing_other), S(closing_other), S(closing_other), S(closing_other), S(reset)}},
-	[S(time_wait)] = {{FIREWALL_ANEW, FIREWALL_REFUSED, S(time_wait), S(time_wait), S(reset)},
-			  {FIREWALL_ANEW, FIREWALL_REFUSED, S(time_wait), S(time_wait), S(reset)}},
+	[S(time_wait)] = {{CONNECTION_ANEW, CONNECTION_REFUSED, S(time_wait), S(time_wait), S(reset)},
+			  {CONNECTION_ANEW, CONNECTION_REFUSED, S(time_wait), S(time_wait), S(reset)}},
 	/* One who forges a reset ends nothing: what goes on keeps the entry. */
-	[S(reset)] = {{FIREWALL_ANEW, FIREWALL_REFUSED, S(reset), S(reset), S(reset)},
-		      {FIREWALL_ANEW, FIREWALL_REFUSED, S(reset), S(reset), S(reset)}},
+	[S(reset)] = {{CONNECTION_ANEW, CONNECTION_REFUSED, S(reset), S(reset), S(reset)},
+		      {CONNECTION_ANEW, CONNECTION_REFUSED, S(reset), S(reset), S(reset)}},
 };
 
-unsigned firewall_flow_after(enum firewall_state state, bool by_opener, enum firewall_event event)
+unsigned connection_after(enum connection_state state, bool by_opener, enum event event)
 {
-	if (event <= FIREWALL_RST)
+	if (event <= EVENT_RST)
 		return after[state][!by_opener][event];
 	switch (state) {
 	case S(one_way):
@@ -85,31 +86,33 @@ unsigned firewall_flow_after(enum firewall_state state, bool by_opener, enum fir
 }
 #undef S
 
-unsigned firewall_flow_begin(enum firewall_event event)
+unsigned connection_begin(enum event event)
 {
 	switch (event) {
-	case FIREWALL_SYN:
-		return FIREWALL_STATE_syn_sent;
-	case FIREWALL_QUERY:
-		return FIREWALL_STATE_asked;
-	case FIREWALL_DATAGRAM:
-		return FIREWALL_STATE_one_way;
+	case EVENT_SYN:
+		return CONNECTION_syn_sent;
+	case EVENT_QUERY:
+		return CONNECTION_asked;
+	case EVENT_DATAGRAM:
+		return CONNECTION_one_way;
 	default:
-		return FIREWALL_REFUSED;
+		return CONNECTION_REFUSED;
 	}
 }
 
 /* ------- keys ------- */
 
-static uint64_t hash_of(const struct firewall_flows *flows, const uint64_t *words)
+static uint64_t hash_of(const struct connections *flows, const uint64_t *words)
 {
 	uint64_t hash = hash_mix(words[0] ^ flows->secret[0], words[1] ^ flows->secret[1]) ^
 			hash_mix(words[2] ^ flows->secret[0], words[3] ^ HASH_3);
 
-	return hash_mix(hash ^ words[4], words[5] ^ flows->secret[1]);
+	/* Ports one after the other differ by a constant here; once more, or some secrets crowd them into few buckets.
+	 */
+	return hash_mix(hash_mix(hash ^ words[4], words[5] ^ flows->secret[1]), HASH_3);
 }
 
-void firewall_key_make(const struct firewall_flows *flows, const struct firewall_frame *frame, struct firewall_key *key)
+void connection_key_make(const struct connections *flows, const struct inspected *frame, struct connection_key *key)
 {
 	const uint64_t *from = frame->headers.key;
 	const unsigned __int128 source = (unsigned __int128)from[1] << 64 | from[0],
@@ -132,27 +135,22 @@ void firewall_key_make(const struct firewall_flows *flows, const struct firewall
 	/* Two that ask each other with the same identifier are two flows. */
 	if (unlikely(frame->query != 0)) {
 		headers->zero[0] = frame->query;
-		headers->zero[1] = (frame->event == FIREWALL_QUERY) == swap;
+		headers->zero[1] = (frame->event == EVENT_QUERY) == swap;
 	}
 	key->hash = hash_of(flows, key->words);
 }
 
 /* ------- the table ------- */
 
-static uint32_t number_of(const struct firewall_flows *flows, const struct firewall_flow *flow)
-{
-	return (uint32_t)(flow - flows->flows);
-}
-
-static bool has_aged(const struct firewall_flows *flows, const struct firewall_flow *flow, uint32_t tick)
+static bool has_aged(const struct connections *flows, const struct connection *flow, uint32_t tick)
 {
 	return tick - flow->seen > flows->timeouts[flow->state];
 }
 
 /* The newest of those that give way stands before 0, the oldest behind it. */
-static void queue_up(struct firewall_flows *flows, struct firewall_flow *flow)
+static void queue_up(struct connections *flows, struct connection *flow)
 {
-	const uint32_t number = number_of(flows, flow), last = flows->flows[0].previous;
+	const uint32_t number = connection_number(flows, flow), last = flows->flows[0].previous;
 
 	flow->previous = last;
 	flow->next = 0;
@@ -160,7 +158,7 @@ static void queue_up(struct firewall_flows *flows, struct firewall_flow *flow)
 	flows->flows[0].previous = number;
 }
 
-static void leave_queue(struct firewall_flows *flows, const struct firewall_flow *flow)
+static void leave_queue(struct connections *flows, const struct connection *flow)
 {
 	flows->flows[flow->previous].next = flow->next;
 	flows->flows[flow->next].previous = flow->previous;
@@ -171,9 +169,9 @@ static uint32_t signature_of(uint64_t hash)
 	return (uint32_t)hash | 1;
 }
 
-uint32_t firewall_flows_guess(const struct firewall_flows *flows, uint64_t hash)
+uint32_t connections_guess(const struct connections *flows, uint64_t hash)
 {
-	const struct firewall_bucket *bucket = firewall_bucket(flows, hash);
+	const struct connection_bucket *bucket = connection_bucket(flows, hash);
 	unsigned same = 0;
 	uint32_t number;
 
@@ -181,7 +179,7 @@ uint32_t firewall_flows_guess(const struct firewall_flows *flows, uint64_t hash)
 	same = (unsigned)_mm256_movemask_ps(_mm256_castsi256_ps(_mm256_cmpeq_epi32(
 		_mm256_load_si256((const __m256i *)bucket->signatures), _mm256_set1_epi32((int)signature_of(hash)))));
 #else
-	for (unsigned i = 0; i < FIREWALL_SLOTS; i++)
+	for (unsigned i = 0; i < CONNECTION_SLOTS; i++)
 		same |= (bucket->signatures[i] == signature_of(hash)) << i;
 #endif
 	if (unlikely(same == 0))
@@ -191,54 +189,54 @@ uint32_t firewall_flows_guess(const struct firewall_flows *flows, uint64_t hash)
 	return number;
 }
 
-static bool same_key(const struct firewall_flow *flow, const struct firewall_key *key)
+static bool same_key(const struct connection *flow, const struct connection_key *key)
 {
 	uint64_t difference = 0;
 
-	for (unsigned i = 0; i < FIREWALL_KEY_WORDS; i++)
+	for (unsigned i = 0; i < CONNECTION_KEY_WORDS; i++)
 		difference |= flow->key[i] ^ key->words[i];
 	return difference == 0;
 }
 
 /* Of a flow that was not guessed: another one has its signature, or it was added since. */
-static struct firewall_flow *search(struct firewall_flows *flows, const struct firewall_key *key)
+static struct connection *search(struct connections *flows, const struct connection_key *key)
 {
-	const struct firewall_bucket *bucket = firewall_bucket(flows, key->hash);
+	const struct connection_bucket *bucket = connection_bucket(flows, key->hash);
 
-	for (unsigned i = 0; i < FIREWALL_SLOTS; i++)
+	for (unsigned i = 0; i < CONNECTION_SLOTS; i++)
 		if (bucket->signatures[i] == signature_of(key->hash) && same_key(&flows->flows[bucket->flows[i]], key))
 			return &flows->flows[bucket->flows[i]];
 	return NULL;
 }
 
-struct firewall_flow *firewall_flows_find(struct firewall_flows *flows, const struct firewall_key *key, uint32_t guess,
-					  uint32_t tick)
+struct connection *connections_find(struct connections *flows, const struct connection_key *key, uint32_t guess,
+				    uint32_t tick)
 {
-	struct firewall_flow *flow = &flows->flows[guess];
+	struct connection *flow = &flows->flows[guess];
 
-	if (unlikely(guess == 0 || flow->state == FIREWALL_STATE_none || !same_key(flow, key))) {
+	if (unlikely(guess == 0 || flow->state == CONNECTION_none || !same_key(flow, key))) {
 		flow = search(flows, key);
 		if (flow == NULL)
 			return NULL;
 	}
 	if (likely(!has_aged(flows, flow, tick)))
 		return flow;
-	firewall_flows_remove(flows, flow);
+	connections_remove(flows, flow);
 	function_count(&flows->aged, 1);
 	return NULL;
 }
 
 /* A place in a full bucket: of one that has aged, or else of the oldest that gives way; -1: there is none. */
-static int make_room(struct firewall_flows *flows, const struct firewall_bucket *bucket, uint32_t tick)
+static int make_room(struct connections *flows, const struct connection_bucket *bucket, uint32_t tick)
 {
 	uint32_t oldest = 0;
 	int found = -1;
 
-	for (int i = 0; i < FIREWALL_SLOTS; i++) {
-		struct firewall_flow *flow = &flows->flows[bucket->flows[i]];
+	for (int i = 0; i < CONNECTION_SLOTS; i++) {
+		struct connection *flow = &flows->flows[bucket->flows[i]];
 
 		if (has_aged(flows, flow, tick)) {
-			firewall_flows_remove(flows, flow);
+			connections_remove(flows, flow);
 			function_count(&flows->aged, 1);
 			return i;
 		}
@@ -248,26 +246,26 @@ static int make_room(struct firewall_flows *flows, const struct firewall_bucket 
 		}
 	}
 	if (found >= 0) {
-		firewall_flows_remove(flows, &flows->flows[bucket->flows[found]]);
+		connections_remove(flows, &flows->flows[bucket->flows[found]]);
 		function_count(&flows->gave_way, 1);
 	}
 	return found;
 }
 
-static int free_slot(const struct firewall_bucket *bucket)
+static int free_slot(const struct connection_bucket *bucket)
 {
-	for (int i = 0; i < FIREWALL_SLOTS; i++)
+	for (int i = 0; i < CONNECTION_SLOTS; i++)
 		if (bucket->flows[i] == 0)
 			return i;
 	return -1;
 }
 
-struct firewall_flow *firewall_flows_add(struct firewall_flows *flows, const struct firewall_key *key,
-					 enum firewall_state state, uint16_t in, uint32_t tick)
+struct connection *connections_add(struct connections *flows, const struct connection_key *key,
+				   enum connection_state state, uint16_t in, uint32_t tick)
 {
-	struct firewall_bucket *bucket = firewall_bucket(flows, key->hash);
+	struct connection_bucket *bucket = connection_bucket(flows, key->hash);
 	int slot = free_slot(bucket);
-	struct firewall_flow *flow;
+	struct connection *flow;
 
 	if (unlikely(slot < 0))
 		slot = make_room(flows, bucket, tick);
@@ -278,13 +276,13 @@ struct firewall_flow *firewall_flows_add(struct firewall_flows *flows, const str
 
 		if (oldest == 0)
 			return NULL;
-		firewall_flows_remove(flows, &flows->flows[oldest]);
+		connections_remove(flows, &flows->flows[oldest]);
 		function_count(&flows->gave_way, 1);
 	}
 	flow = &flows->flows[flows->free];
 	flows->free = flow->next;
 	bucket->signatures[slot] = signature_of(key->hash);
-	bucket->flows[slot] = number_of(flows, flow);
+	bucket->flows[slot] = connection_number(flows, flow);
 	memcpy(flow->key, key->words, sizeof(flow->key));
 	flow->seen = tick;
 	flow->opener = key->source;
@@ -297,24 +295,25 @@ struct firewall_flow *firewall_flows_add(struct firewall_flows *flows, const str
 	return flow;
 }
 
-void firewall_flows_remove(struct firewall_flows *flows, struct firewall_flow *flow)
+void connections_remove(struct connections *flows, struct connection *flow)
 {
-	const uint32_t number = number_of(flows, flow);
-	struct firewall_bucket *bucket = firewall_bucket(flows, hash_of(flows, flow->key));
+	const uint32_t number = connection_number(flows, flow);
+	struct connection_bucket *bucket = connection_bucket(flows, hash_of(flows, flow->key));
 
-	for (unsigned i = 0; i < FIREWALL_SLOTS; i++)
+	for (unsigned i = 0; i < CONNECTION_SLOTS; i++)
 		if (bucket->flows[i] == number)
 			bucket->flows[i] = bucket->signatures[i] = 0;
 	if (gives_way[flow->state])
 		leave_queue(flows, flow);
-	flow->state = FIREWALL_STATE_none;
+	if (flows->removed != NULL)
+		flows->removed(flows, number);
+	flow->state = CONNECTION_none;
 	flow->next = flows->free;
 	flows->free = number;
 	atomic_store_explicit(&flows->used, flows->used - 1, memory_order_relaxed);
 }
 
-void firewall_flows_enter(struct firewall_flows *flows, struct firewall_flow *flow, enum firewall_state state,
-			  uint32_t tick)
+void connections_enter(struct connections *flows, struct connection *flow, enum connection_state state, uint32_t tick)
 {
 	if (flow->seen != tick)
 		flow->seen = tick;
@@ -327,9 +326,9 @@ void firewall_flows_enter(struct firewall_flows *flows, struct firewall_flow *fl
 		queue_up(flows, flow);
 }
 
-void firewall_flows_sweep(struct firewall_flows *flows, uint32_t tick)
+void connections_sweep(struct connections *flows, uint32_t tick)
 {
-	const uint64_t round = (rte_get_tsc_hz() * SWEEP_SECONDS >> FIREWALL_TICK_SHIFT) + 1;
+	const uint64_t round = (rte_get_tsc_hz() * SWEEP_SECONDS >> CONNECTION_TICK_SHIFT) + 1;
 	uint64_t part;
 
 	if (likely(tick == flows->sweep_tick))
@@ -337,21 +336,21 @@ void firewall_flows_sweep(struct firewall_flows *flows, uint32_t tick)
 	part = RTE_MIN((tick - flows->sweep_tick) * (uint64_t)flows->most / round + 1, (uint64_t)SWEEP_MOST);
 	flows->sweep_tick = tick;
 	for (; part > 0; part--) {
-		struct firewall_flow *flow;
+		struct connection *flow;
 
 		flows->swept = flows->swept % flows->most + 1;
 		flow = &flows->flows[flows->swept];
-		if (flow->state != FIREWALL_STATE_none && has_aged(flows, flow, tick)) {
-			firewall_flows_remove(flows, flow);
+		if (flow->state != CONNECTION_none && has_aged(flows, flow, tick)) {
+			connections_remove(flows, flow);
 			function_count(&flows->aged, 1);
 		}
 	}
 }
 
-bool firewall_flows_copy(const struct firewall_flows *flows, uint32_t number, struct firewall_flow *flow)
+bool connections_copy(const struct connections *flows, uint32_t number, struct connection *flow)
 {
-	*flow = *(const volatile struct firewall_flow *)&flows->flows[number];
-	return flow->state != FIREWALL_STATE_none;
+	*flow = *(const volatile struct connection *)&flows->flows[number];
+	return flow->state != CONNECTION_none;
 }
 
 /* An end of a flow: 10.0.0.1:80, [2001:db8::1]:80, or the address alone where there are no ports. */
@@ -369,7 +368,7 @@ static void write_end(char *text, size_t size, const struct headers *headers, un
 			 end == 0 ? headers->source_port : headers->destination_port);
 }
 
-static json_t *row(const struct firewall_flow *flow, uint32_t tick)
+static json_t *row(const struct connection *flow, uint32_t tick)
 {
 	const uint32_t age = tick - flow->seen;
 	char from[INET6_ADDRSTRLEN + 8], to[INET6_ADDRSTRLEN + 8];
@@ -380,39 +379,72 @@ static json_t *row(const struct firewall_flow *flow, uint32_t tick)
 	write_end(to, sizeof(to), &headers, !flow->opener);
 	return json_pack("{s:i, s:s, s:s, s:i, s:s, s:I}", "protocol", headers.protocol, "from", from, "to", to, "port",
 			 flow->port, "state", state_names[flow->state], "idle_s",
-			 (json_int_t)((uint64_t)age << FIREWALL_TICK_SHIFT) / (json_int_t)rte_get_tsc_hz());
+			 (json_int_t)((uint64_t)age << CONNECTION_TICK_SHIFT) / (json_int_t)rte_get_tsc_hz());
 }
 
-json_t *firewall_flows_show(const struct firewall_flows *flows, unsigned most, uint32_t tick)
+json_t *connections_show(const struct connections *flows, unsigned most, uint32_t tick)
 {
 	json_t *rows = json_array();
-	struct firewall_flow flow;
+	struct connection flow;
 
 	for (uint32_t number = 1; number <= flows->most && json_array_size(rows) < most; number++)
-		if (firewall_flows_copy(flows, number, &flow))
+		if (connections_copy(flows, number, &flow))
 			json_array_append_new(rows, row(&flow, tick));
 	return json_pack("{s:I, s:o}", "total", (json_int_t)flows->used, "rows", rows);
 }
 
-int firewall_flows_open(struct firewall_flows *flows, uint32_t most, const uint32_t seconds[FIREWALL_NB_TIMEOUTS])
+json_t *connections_describe(const struct connections *flows)
 {
-	static const uint8_t timeouts[FIREWALL_NB_STATES] = {
-#define X(name, timeout, gives_way) FIREWALL_TIMEOUT_##timeout,
-		FIREWALL_STATES(X)
+	return json_pack("{s:I, s:I, s:I, s:I, s:I}", "known", (json_int_t)flows->used, "most", (json_int_t)flows->most,
+			 "begun", (json_int_t)flows->begun, "aged", (json_int_t)flows->aged, "gave_way",
+			 (json_int_t)flows->gave_way);
+}
+
+/* ------- settings, start and end ------- */
+
+enum {
+	FLOWS_MOST = 16 << 20,
+	SECONDS_MOST = 86400,
+};
+
+bool connections_set(struct connection_limits *limits, const char *name, const char *value, const char **expected)
+{
+	if (strcmp(name, "connections") == 0) {
+		*expected = function_number(value, FLOWS_MOST, "connections, from 1 to 16777216", &limits->most);
+		return true;
+	}
+	for (unsigned i = 0; i < CONNECTION_NB_TIMEOUTS; i++)
+		if (strcmp(name, timeout_names[i]) == 0) {
+			*expected = function_number(value, SECONDS_MOST, "seconds, from 1 to 86400",
+						    &limits->seconds[i]);
+			return true;
+		}
+	return false;
+}
+
+int connections_open(struct connections *flows, const struct connection_limits *limits)
+{
+	const uint32_t most = limits->most;
+	static const uint8_t timeouts[CONNECTION_NB_STATES] = {
+#define X(name, timeout, gives_way) CONNECTION_TIMEOUT_##timeout,
+		CONNECTION_STATES(X)
 #undef X
 	};
 	/* Two flows for eight slots where the table is full: one of some thousand flows then finds its bucket full. */
 	const uint32_t buckets = rte_align32pow2(most / 2 + 1);
 
-	*flows = (struct firewall_flows){.most = most, .bucket_mask = buckets - 1};
-	flows->buckets = rte_zmalloc("firewall buckets", buckets * sizeof(struct firewall_bucket), 64);
-	flows->flows = rte_zmalloc("firewall flows", (most + (size_t)1) * sizeof(struct firewall_flow), 64);
-	if (flows->buckets == NULL || flows->flows == NULL)
+	*flows = (struct connections){.most = most, .bucket_mask = buckets - 1};
+	flows->buckets = rte_zmalloc("connection buckets", buckets * sizeof(struct connection_bucket), 64);
+	flows->flows = rte_zmalloc("connections", (most + (size_t)1) * sizeof(struct connection), 64);
+	if (flows->buckets == NULL || flows->flows == NULL) {
+		log_error("no memory for %u connections; use a larger --memory", most);
 		return -ENOMEM;
+	}
 	if (getrandom(flows->secret, sizeof(flows->secret), GRND_NONBLOCK) != sizeof(flows->secret))
 		flows->secret[0] = rte_rdtsc();
-	for (unsigned i = 0; i < FIREWALL_NB_STATES; i++)
-		flows->timeouts[i] = (uint32_t)(rte_get_tsc_hz() * seconds[timeouts[i]] >> FIREWALL_TICK_SHIFT);
+	for (unsigned i = 0; i < CONNECTION_NB_STATES; i++)
+		flows->timeouts[i] = (uint32_t)(rte_get_tsc_hz() * limits->seconds[timeouts[i]] >>
+						CONNECTION_TICK_SHIFT);
 	for (uint32_t number = most; number > 0; number--) {
 		flows->flows[number].next = flows->free;
 		flows->free = number;
@@ -420,9 +452,9 @@ int firewall_flows_open(struct firewall_flows *flows, uint32_t most, const uint3
 	return 0;
 }
 
-void firewall_flows_close(struct firewall_flows *flows)
+void connections_close(struct connections *flows)
 {
 	rte_free(flows->buckets);
 	rte_free(flows->flows);
-	*flows = (struct firewall_flows){0};
+	*flows = (struct connections){0};
 }

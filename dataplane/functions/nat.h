@@ -1,0 +1,51 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * A NAT's decisions by a clock that is given: for its tests, and for who measures it.
+ */
+#ifndef TAILRACE_FUNCTIONS_NAT_H
+#define TAILRACE_FUNCTIONS_NAT_H
+
+#include <stdint.h>
+
+#include <rte_mbuf.h>
+
+#include "connections.h"
+#include "fragments.h"
+#include "nat_table.h"
+
+enum {
+	NAT_BURST = 32,
+	NAT_BACK = 64, /* frames from inside to inside that may wait to leave */
+};
+
+struct nat_counters {		     /* of the frames that came in at a port */
+	_Atomic uint64_t passed;     /* left by the other port */
+	_Atomic uint64_t untouched;  /* of these: as they came */
+	_Atomic uint64_t hairpinned; /* left by the port where they came in */
+	_Atomic uint64_t drops[VERDICTS];
+};
+
+/* What a connection's frames from inside leave with. */
+struct nat_outside {
+	uint32_t mapping, address;
+	uint16_t port;
+};
+
+struct nat {
+	struct connections flows; /* as they are inside: port 0 */
+	struct nat_table table;
+	const struct nat_settings *settings;
+	struct nat_outside *outside; /* by the number of the connection */
+	struct fragments fragments;
+	uint32_t tick;
+	struct rte_mbuf *back[NAT_BACK];
+	uint16_t nb_back;
+	struct nat_counters counters[2];
+};
+
+extern struct nat the_nat;
+
+/* Like process() of a function, at `tsc`. */
+uint16_t nat_translate(struct nat *nat, struct rte_mbuf **burst, uint16_t nb_frames, uint16_t in, uint64_t tsc);
+
+#endif

@@ -1,0 +1,256 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <time.h>
+
+#include <netinet/in.h>
+
+#include <rte_branch_prediction.h>
+
+#include "nat_blocks.h"
+#include "steer/hash.h"
+
+/* ------- hosts ------- */
+
+static uint32_t *host_chain(const struct nat_table *table, uint32_t address, uint32_t tags)
+{
+	const struct nat_end end = {.address = address, .tags = tags};
+
+	return &table->by_host[nat_hash(table, &end) & table->host_mask];
+}
+
+uint32_t nat_host_find(const struct nat_table *table, uint32_t address, uint32_t tags)
+{
+	uint32_t at = *host_chain(table, address, tags);
+
+	while (at != 0 && (table->hosts[at].address != address || table->hosts[at].tags != tags))
+		at = table->hosts[at].next;
+	return at;
+}
+
+/* ------- blocks ------- */
+
+static uint64_t next_random(struct nat_table *table)
+{
+	table->random += HASH_3;
+	return hash_mix(table->random ^ table->secret[1], table->secret[0] | 1);
+}
+
+uint32_t nat_block_pool(const struct nat_table *table, uint32_t block)
+{
+	return (block - 1) / table->blocks_each;
+}
+
+static uint32_t pool_address(const struct nat_table *table, uint32_t number)
+{
+	const struct nat_prefixes *pool = &table->settings->pool;
+
+	for (unsigned i = pool->nb; i-- > 0;)
+		if (number >= pool->list[i].first)
+			return pool->list[i].address + (number - pool->list[i].first);
+	return 0;
+}
+
+static uint32_t first_port(const struct nat_table *table, uint32_t block)
+{
+	return NAT_FIRST_PORT + (block - 1) % table->blocks_each * table->settings->block;
+}
+
+static void note(struct nat_table *table, uint32_t block, const struct nat_host *host, bool taken)
+{
+	const uint64_t number = table->nb_events + 1;
+	struct timespec now;
+
+	clock_gettime(CLOCK_REALTIME, &now);
+	table->events[number % NAT_EVENTS] = (struct nat_event){
+		.number = number,
+		.time = (uint64_t)now.tv_sec,
+		.inside = host->address,
+		.tags = host->tags,
+		.outside = pool_address(table, nat_block_pool(table, block)),
+		.first = (uint16_t)first_port(table, block),
+		.taken = taken,
+	};
+	atomic_store_explicit(&table->nb_events, number, memory_order_release);
+}
+
+static void leave_list(struct nat_table *table, struct nat_block *block)
+{
+	table->blocks[block->previous].next = block->next;
+	table->blocks[block->next].previous = block->previous;
+}
+
+/* The newest of those that wait stands before 0, the oldest behind it. */
+static void wait_in_list(struct nat_table *table, uint32_t number, uint32_t tick)
+{
+	struct nat_block *block = &table->blocks[number];
+	const uint32_t last = table->blocks[0].previous;
+
+	block->since = tick;
+	block->previous = last;
+	block->next = 0;
+	table->blocks[last].next = number;
+	table->blocks[0].previous = number;
+}
+
+/* Another block at its host's address; 0: there is none. */
+static uint32_t take_block(struct nat_table *table, uint32_t host_number)
+{
+	struct nat_host *host = &table->hosts[host_number];
+	const uint32_t number = table->free_blocks[host->pool_number];
+	struct nat_block *block = &table->blocks[number];
+
+	if (number == 0 || host->nb_blocks == table->settings->blocks)
+		return 0;
+	table->free_blocks[host->pool_number] = block->next;
+	table->left--;
+	*block = (struct nat_block){.host = host_number};
+	host->blocks[host->nb_blocks++] = number;
+	atomic_store_explicit(&table->taken, table->taken + 1, memory_order_relaxed);
+	note(table, number, host, true);
+	return number;
+}
+
+static void free_host(struct nat_table *table, uint32_t number)
+{
+	struct nat_host *host = &table->hosts[number];
+	uint32_t *at = host_chain(table, host->address, host->tags);
+
+	while (*at != number)
+		at = &table->hosts[*at].next;
+	*at = host->next;
+	host->next = table->free_host;
+	table->free_host = number;
+}
+
+static void give_block_back(struct nat_table *table, uint32_t number)
+{
+	struct nat_block *block = &table->blocks[number];
+	struct nat_host *host = &table->hosts[block->host];
+	const uint32_t host_number = block->host, pool_number = host->pool_number;
+	unsigned at = 0;
+
+	leave_list(table, block);
+	note(table, number, host, false);
+	while (host->blocks[at] != number)
+		at++;
+	host->blocks[at] = host->blocks[--host->nb_blocks];
+	if (host->nb_blocks == 0)
+		free_host(table, host_number);
+	*block = (struct nat_block){.next = table->free_blocks[pool_number]};
+	table->free_blocks[pool_number] = number;
+	table->left++;
+	atomic_store_explicit(&table->taken, table->taken - 1, memory_order_relaxed);
+}
+
+void nat_table_sweep(struct nat_table *table, uint32_t tick)
+{
+	const uint32_t oldest = table->blocks[0].next;
+
+	if (unlikely(oldest != 0 && tick - table->blocks[oldest].since > table->hold))
+		give_block_back(table, oldest);
+}
+
+/* A host without blocks yet, at an address that has some left; 0: none has. */
+uint32_t nat_host_make(struct nat_table *table, uint32_t address, uint32_t tags)
+{
+	const uint32_t addresses = table->settings->pool.addresses;
+	const struct nat_end end = {.address = address, .tags = tags};
+	uint32_t pool_number = nat_hash(table, &end) % addresses, number = table->free_host, *chain;
+
+	if (table->left == 0 || number == 0)
+		return 0;
+	while (table->free_blocks[pool_number] == 0)
+		pool_number = (pool_number + 1) % addresses;
+	table->free_host = table->hosts[number].next;
+	chain = host_chain(table, address, tags);
+	table->hosts[number] = (struct nat_host){
+		.address = address, .tags = tags, .pool_number = (uint16_t)pool_number, .next = *chain};
+	*chain = number;
+	return number;
+}
+
+/* ------- ports ------- */
+
+static unsigned protocol_index(uint8_t protocol)
+{
+	return protocol == IPPROTO_TCP ? 0 : protocol == IPPROTO_UDP ? 1 : 2;
+}
+
+uint64_t *nat_port_bits(const struct nat_table *table, uint32_t block, uint8_t protocol)
+{
+	return &table->bits[((uint64_t)(block - 1) * NAT_PROTOCOLS + protocol_index(protocol)) *
+			    (table->settings->block / NAT_WORD)];
+}
+
+/* A free port among those of `mask`, from a random one on (RFC 6056); -1: there is none. */
+static int free_port(struct nat_table *table, const uint64_t *bits, uint64_t mask)
+{
+	const uint32_t words = table->settings->block / NAT_WORD;
+	const uint64_t random = next_random(table);
+	const unsigned turn = random % NAT_WORD;
+
+	for (uint32_t i = 0; i < words; i++) {
+		const uint32_t word = ((random >> 32) + i) % words;
+		const uint64_t left = ~bits[word] & mask;
+		const uint64_t turned = left >> turn | (turn > 0 ? left << (NAT_WORD - turn) : 0);
+
+		if (left != 0)
+			return (int)(word * NAT_WORD + ((unsigned)__builtin_ctzll(turned) + turn) % NAT_WORD);
+	}
+	return -1;
+}
+
+/* RFC 4787, REQ-3 and REQ-4: the same port if the block has it, or else, of UDP, one that is odd or even alike. */
+static int choose_port(struct nat_table *table, uint32_t block, const struct nat_end *end, bool alike)
+{
+	const uint64_t *bits = nat_port_bits(table, block, end->protocol);
+	const uint32_t same = end->port - first_port(table, block);
+	const uint64_t odd = 0xaaaaaaaaaaaaaaaa;
+
+	if (end->port >= first_port(table, block) && same < table->settings->block &&
+	    !(bits[same / NAT_WORD] >> same % NAT_WORD & 1))
+		return (int)same;
+	if (!alike || end->protocol != IPPROTO_UDP)
+		return free_port(table, bits, UINT64_MAX);
+	return free_port(table, bits, end->port & 1 ? odd : ~odd);
+}
+
+/* A port of one of the host's blocks, or of another one that it takes.  Returns whether there is one. */
+bool nat_port_take(struct nat_table *table, uint32_t host_number, struct nat_mapping *mapping)
+{
+	const struct nat_host *host = &table->hosts[host_number];
+	uint32_t block = 0;
+	int port = -1;
+
+	for (unsigned pass = 0; pass < 2; pass++)
+		for (unsigned i = 0; i < host->nb_blocks && port < 0; i++) {
+			block = host->blocks[i];
+			port = choose_port(table, block, &mapping->inside, pass == 0);
+		}
+	/* Forwards may have all ports of a block. */
+	while (port < 0 && (block = take_block(table, host_number)) != 0) {
+		wait_in_list(table, block, 0);
+		port = choose_port(table, block, &mapping->inside, true);
+		if (port < 0)
+			port = choose_port(table, block, &mapping->inside, false);
+	}
+	if (port < 0)
+		return false;
+	if (table->blocks[block].used++ == 0)
+		leave_list(table, &table->blocks[block]);
+	nat_port_bits(table, block, mapping->inside.protocol)[port / NAT_WORD] |= UINT64_C(1) << port % NAT_WORD;
+	mapping->block = block;
+	mapping->host = host_number;
+	mapping->outside = pool_address(table, host->pool_number);
+	mapping->outside_port = (uint16_t)(first_port(table, block) + (uint32_t)port);
+	return true;
+}
+
+void nat_port_free(struct nat_table *table, const struct nat_mapping *mapping, uint32_t tick)
+{
+	const uint32_t port = mapping->outside_port - first_port(table, mapping->block);
+
+	nat_port_bits(table, mapping->block, mapping->inside.protocol)[port / NAT_WORD] &= ~(UINT64_C(1)
+											     << port % NAT_WORD);
+	if (--table->blocks[mapping->block].used == 0)
+		wait_in_list(table, mapping->block, tick);
+}

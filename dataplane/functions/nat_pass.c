@@ -1,0 +1,426 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <arpa/inet.h>
+#include <stddef.h>
+#include <string.h>
+
+#include <rte_ether.h>
+#include <rte_ip.h>
+
+#include "nat_pass.h"
+#include "nat_rewrite.h"
+
+enum { MULTICAST = 0xe0000000u };
+
+/* ------- addresses ------- */
+
+static uint32_t address_in(const uint8_t *bytes)
+{
+	uint32_t address;
+
+	memcpy(&address, bytes, sizeof(address));
+	return ntohl(address);
+}
+
+static void set_address(uint8_t *bytes, uint32_t address)
+{
+	address = htonl(address);
+	memcpy(bytes, &address, sizeof(address));
+}
+
+static bool in_pool(const struct nat *nat, uint32_t address)
+{
+	return nat_prefixes_find(&nat->settings->pool, address) >= 0;
+}
+
+static bool is_inside(const struct nat *nat, uint32_t address)
+{
+	return nat_prefixes_find(&nat->settings->inside, address) >= 0;
+}
+
+static bool has_port(uint8_t protocol)
+{
+	return protocol == IPPROTO_TCP || protocol == IPPROTO_UDP || protocol == IPPROTO_ICMP;
+}
+
+static struct nat_end end_of(const struct headers *headers, enum nat_side side)
+{
+	return (struct nat_end){
+		.address = address_in(side == NAT_SOURCE ? headers->source : headers->destination),
+		.port = side == NAT_SOURCE ? headers->source_port : headers->destination_port,
+		.protocol = headers->protocol,
+		.tags = (uint32_t)headers->vlan << 16 | headers->inner_vlan,
+	};
+}
+
+/* ICMP has one identifier for both ends. */
+static void set_end(struct headers *headers, enum nat_side side, uint32_t address, uint16_t port)
+{
+	const bool both = headers->protocol == IPPROTO_ICMP;
+
+	set_address(side == NAT_SOURCE ? headers->source : headers->destination, address);
+	if (side == NAT_SOURCE || both)
+		headers->source_port = port;
+	if (side == NAT_DESTINATION || both)
+		headers->destination_port = port;
+}
+
+/* ------- changing ------- */
+
+static struct nat_place place_of(struct nat_passing *passing)
+{
+	const unsigned network = passing->frame.headers.network;
+	const uint8_t *length = passing->head + network + offsetof(struct rte_ipv4_hdr, total_length);
+
+	return (struct nat_place){
+		.bytes = passing->head,
+		.network = network,
+		.end = RTE_MIN((unsigned)passing->size, network + (length[0] << 8 | length[1])),
+	};
+}
+
+/* The station where inside frames for a mapping go: who has sent from there last. */
+static void note_station(struct nat_mapping *mapping, const struct nat_passing *passing)
+{
+	memcpy(mapping->mac, passing->head + RTE_ETHER_ADDR_LEN, sizeof(mapping->mac));
+	mapping->has_mac = true;
+}
+
+static void send_to_station(struct nat_passing *passing, const uint8_t *mac, bool known)
+{
+	if (passing->back) { /* from whom it was sent to */
+		uint8_t source[RTE_ETHER_ADDR_LEN];
+
+		memcpy(source, passing->head + RTE_ETHER_ADDR_LEN, sizeof(source));
+		memcpy(passing->head + RTE_ETHER_ADDR_LEN, passing->head, sizeof(source));
+		memcpy(passing->head, source, sizeof(source));
+	}
+	if (known)
+		memcpy(passing->head, mac, RTE_ETHER_ADDR_LEN);
+}
+
+/* ------- connections ------- */
+
+void nat_connection_ended(struct connections *flows, uint32_t number)
+{
+	struct nat *nat = container_of(flows, struct nat, flows);
+	struct nat_mapping *mapping = &nat->table.mappings[nat->outside[number].mapping];
+
+	if (flows->flows[number].port == 0 && mapping->host != 0)
+		nat->table.hosts[mapping->host].connections--;
+	nat_table_release(&nat->table, mapping, nat->tick);
+}
+
+/* The mapping is held.  Returns NULL without room. */
+static struct connection *add(struct nat *nat, const struct nat_passing *passing, struct nat_mapping *mapping,
+			      uint16_t in)
+{
+	const unsigned state = connection_begin(passing->frame.event);
+	struct connection *flow = connections_add(&nat->flows, &passing->key, state, in, nat->tick);
+
+	if (flow == NULL) {
+		nat_table_release(&nat->table, mapping, nat->tick);
+		return NULL;
+	}
+	nat->outside[connection_number(&nat->flows, flow)] = (struct nat_outside){
+		.mapping = (uint32_t)(mapping - nat->table.mappings),
+		.address = mapping->outside,
+		.port = mapping->outside_port};
+	if (in == 0 && mapping->host != 0)
+		nat->table.hosts[mapping->host].connections++;
+	return flow;
+}
+
+static enum verdict begin(struct nat *nat, struct nat_passing *passing, uint16_t in, struct connection **flow)
+{
+	const struct nat_end end = end_of(&passing->frame.headers, in == 0 ? NAT_SOURCE : NAT_DESTINATION);
+	struct nat_mapping *mapping = passing->mapping;
+	enum verdict why;
+
+	if (connection_begin(passing->frame.event) == CONNECTION_REFUSED)
+		return VERDICT_DROP_state;
+	if (in == 0) {
+		mapping = nat_table_hold(&nat->table, &end, &why);
+		if (mapping == NULL)
+			return why;
+		note_station(mapping, passing);
+	} else {
+		if (nat->settings->filters && !mapping->fixed)
+			return VERDICT_DROP_filtered;
+		mapping->references++;
+	}
+	*flow = add(nat, passing, mapping, in);
+	return *flow != NULL ? VERDICT_PASS : VERDICT_DROP_table_full;
+}
+
+/* One begins in the place of one that has ended, and with its mapping. */
+static enum verdict begin_anew(struct nat *nat, struct nat_passing *passing, uint16_t in, struct connection **flow)
+{
+	const uint32_t before = nat->outside[connection_number(&nat->flows, *flow)].mapping;
+	struct nat_mapping *mapping = &nat->table.mappings[before];
+	enum verdict verdict;
+
+	mapping->references++;
+	connections_remove(&nat->flows, *flow);
+	verdict = begin(nat, passing, in, flow);
+	nat_table_release(&nat->table, mapping, nat->tick);
+	return verdict;
+}
+
+/* The connection that a frame belongs to, or begins; or why it does not. */
+static enum verdict follow(struct nat *nat, struct nat_passing *passing, uint16_t in, struct connection **flow)
+{
+	bool by_opener;
+	unsigned state;
+
+	*flow = connections_find(&nat->flows, &passing->key, passing->guess, nat->tick);
+	if (unlikely(*flow == NULL)) {
+		/* With the last connection its mapping went. */
+		if (in == 1 && passing->mapping->references == 0)
+			return VERDICT_DROP_unmapped;
+		return begin(nat, passing, in, flow);
+	}
+	by_opener = passing->key.source == (*flow)->opener;
+	if (unlikely(by_opener != (in == (*flow)->port)))
+		return VERDICT_DROP_wrong_port;
+	state = connection_after((*flow)->state, by_opener, passing->frame.event);
+	if (unlikely(state == CONNECTION_REFUSED))
+		return VERDICT_DROP_state;
+	if (likely(state != CONNECTION_ANEW)) {
+		connections_enter(&nat->flows, *flow, state, nat->tick);
+		return VERDICT_PASS;
+	}
+	return begin_anew(nat, passing, in, flow);
+}
+
+/* ------- from outside ------- */
+
+/* Make a frame what it is inside, but for its bytes. */
+static enum verdict look_from_outside(struct nat *nat, struct nat_passing *passing)
+{
+	struct headers *headers = &passing->frame.headers;
+	const struct nat_end end = end_of(headers, NAT_DESTINATION);
+
+	if (unlikely(!has_port(headers->protocol) || passing->frame.event == EVENT_QUERY))
+		return VERDICT_DROP_unmapped;
+	passing->outside = end;
+	passing->changes = nat->table.changes;
+	passing->mapping = nat_table_outside(&nat->table, &end);
+	if (unlikely(passing->mapping == NULL))
+		return VERDICT_DROP_unmapped;
+	if (unlikely(passing->mapping->inside.address == address_in(headers->source)))
+		return VERDICT_DROP_martian;
+	set_end(headers, NAT_DESTINATION, passing->mapping->inside.address, passing->mapping->inside.port);
+	connection_key_make(&nat->flows, &passing->frame, &passing->key);
+	connections_prefetch(&nat->flows, passing->key.hash);
+	return VERDICT_FLOW;
+}
+
+/* The mapping may have gone since it was looked up, with a connection that gave way to one of another frame. */
+static enum verdict look_again(struct nat *nat, struct nat_passing *passing)
+{
+	set_end(&passing->frame.headers, NAT_DESTINATION, passing->outside.address, passing->outside.port);
+	passing->guess = 0;
+	return look_from_outside(nat, passing);
+}
+
+static enum verdict pass_from_outside(struct nat *nat, struct nat_passing *passing)
+{
+	const struct nat_place place = place_of(passing);
+	const struct nat_mapping *mapping;
+	struct connection *flow;
+	enum verdict verdict = VERDICT_FLOW;
+
+	if (unlikely(passing->changes != nat->table.changes))
+		verdict = look_again(nat, passing);
+	if (likely(verdict == VERDICT_FLOW))
+		verdict = follow(nat, passing, 1, &flow);
+	if (unlikely(verdict != VERDICT_PASS))
+		return verdict;
+	mapping = passing->mapping;
+	nat_rewrite(&place, NAT_DESTINATION, mapping->inside.address, mapping->inside.port);
+	send_to_station(passing, mapping->mac, mapping->has_mac);
+	passing->changed = true;
+	return VERDICT_PASS;
+}
+
+/* RFC 5508, 4.1: an error about what was sent from inside. */
+static enum verdict pass_error_from_outside(struct nat *nat, struct nat_passing *passing, struct inspected *quoted)
+{
+	const struct nat_end end = end_of(&quoted->headers, NAT_SOURCE);
+	const struct nat_mapping *mapping = nat_table_outside(&nat->table, &end);
+	const struct nat_place place = place_of(passing);
+	const struct connection *flow;
+	struct connection_key key;
+
+	if (mapping == NULL)
+		return VERDICT_DROP_unrelated;
+	set_end(&quoted->headers, NAT_SOURCE, mapping->inside.address, mapping->inside.port);
+	connection_key_make(&nat->flows, quoted, &key);
+	flow = connections_find(&nat->flows, &key, 0, nat->tick);
+	if (flow == NULL || (key.source == flow->opener) != (flow->port == 0))
+		return VERDICT_DROP_unrelated;
+	nat_rewrite_quoted(&place, passing->frame.headers.embedded, NAT_SOURCE, mapping->inside.address,
+			   mapping->inside.port);
+	nat_rewrite_address(&place, NAT_DESTINATION, mapping->inside.address);
+	send_to_station(passing, mapping->mac, mapping->has_mac);
+	passing->changed = true;
+	return VERDICT_PASS;
+}
+
+/* ------- from inside ------- */
+
+static enum verdict look_from_inside(struct nat *nat, struct nat_passing *passing)
+{
+	connection_key_make(&nat->flows, &passing->frame, &passing->key);
+	connections_prefetch(&nat->flows, passing->key.hash);
+	return VERDICT_FLOW;
+}
+
+static enum verdict pass_from_inside(struct nat *nat, struct nat_passing *passing)
+{
+	struct headers *headers = &passing->frame.headers;
+	const struct nat_place place = place_of(passing);
+	const struct nat_outside *outside;
+	struct connection *flow;
+	enum verdict verdict = follow(nat, passing, 0, &flow);
+
+	if (unlikely(verdict != VERDICT_PASS))
+		return verdict;
+	outside = &nat->outside[connection_number(&nat->flows, flow)];
+	nat_rewrite(&place, NAT_SOURCE, outside->address, outside->port);
+	passing->changed = true;
+	if (likely(!in_pool(nat, address_in(headers->destination))))
+		return VERDICT_PASS;
+	passing->back = true;
+	passing->guess = 0;
+	set_end(headers, NAT_SOURCE, outside->address, outside->port);
+	verdict = look_from_outside(nat, passing);
+	return verdict == VERDICT_FLOW ? pass_from_outside(nat, passing) : verdict;
+}
+
+/* RFC 5508, 4.2: an error about what was sent to inside; who sends it need not have a mapping of its own. */
+static enum verdict pass_error_from_inside(struct nat *nat, struct nat_passing *passing, struct inspected *quoted)
+{
+	const struct nat_place place = place_of(passing);
+	const struct nat_outside *outside;
+	const struct connection *flow;
+	struct connection_key key;
+
+	connection_key_make(&nat->flows, quoted, &key);
+	flow = connections_find(&nat->flows, &key, 0, nat->tick);
+	if (flow == NULL || (key.source == flow->opener) != (flow->port == 1))
+		return VERDICT_DROP_unrelated;
+	outside = &nat->outside[connection_number(&nat->flows, flow)];
+	nat_rewrite_quoted(&place, passing->frame.headers.embedded, NAT_DESTINATION, outside->address, outside->port);
+	if (is_inside(nat, address_in(passing->frame.headers.source)))
+		nat_rewrite_address(&place, NAT_SOURCE, outside->address);
+	passing->changed = true;
+	if (!in_pool(nat, address_in(passing->frame.headers.destination)))
+		return VERDICT_PASS;
+	passing->back = true;
+	set_end(&quoted->headers, NAT_DESTINATION, outside->address, outside->port);
+	return pass_error_from_outside(nat, passing, quoted);
+}
+
+/* ------- bursts ------- */
+
+static enum verdict look_at_error(struct nat *nat, struct nat_passing *passing, uint16_t in)
+{
+	const uint32_t source = address_in(passing->frame.headers.source);
+	const uint32_t destination = address_in(passing->frame.headers.destination);
+	struct inspected quoted;
+	const bool sound = inspect_quoted(passing->head, passing->size, &passing->frame, &quoted) &&
+			   has_port(quoted.headers.protocol);
+
+	if (in == 1) {
+		if (!in_pool(nat, destination))
+			return VERDICT_PASS;
+		return sound ? pass_error_from_outside(nat, passing, &quoted) : VERDICT_DROP_unrelated;
+	}
+	if (sound && is_inside(nat, address_in(quoted.headers.destination)))
+		return pass_error_from_inside(nat, passing, &quoted);
+	return is_inside(nat, source) ? VERDICT_DROP_unrelated : VERDICT_PASS;
+}
+
+enum verdict nat_look(struct nat *nat, const struct rte_mbuf *mbuf, struct nat_passing *passing, uint16_t in)
+{
+	const struct headers *headers = &passing->frame.headers;
+	enum verdict verdict;
+	uint32_t source, destination;
+
+	passing->size = (uint16_t)inspect_copy(mbuf, passing->head);
+	passing->changed = passing->back = false;
+	passing->mapping = NULL;
+	passing->guess = 0;
+	verdict = inspect(passing->head, passing->size, mbuf->pkt_len, &passing->frame);
+	if (unlikely(headers->ethertype == RTE_ETHER_TYPE_IPV6))
+		return VERDICT_PASS;
+	if (unlikely(verdict == VERDICT_PASS || verdict > VERDICT_LATER))
+		return verdict;
+	source = address_in(headers->source);
+	destination = address_in(headers->destination);
+	if (unlikely(in_pool(nat, source)))
+		return VERDICT_DROP_spoofed;
+	if (unlikely(in == 1 && is_inside(nat, destination)))
+		return VERDICT_DROP_inside;
+	if (unlikely(verdict == VERDICT_ERROR))
+		return look_at_error(nat, passing, in);
+	if (in == 0 ? !is_inside(nat, source) : !in_pool(nat, destination))
+		return VERDICT_PASS;
+	if (unlikely(in == 0 && destination >= MULTICAST))
+		return VERDICT_DROP_multicast;
+	if (unlikely(in == 0 && !has_port(headers->protocol)))
+		return VERDICT_DROP_protocol;
+	if (unlikely(verdict == VERDICT_LATER))
+		return verdict;
+	if (unlikely(headers->fragment == FRAGMENT_FIRST))
+		passing->first = passing->frame;
+	return in == 0 ? look_from_inside(nat, passing) : look_from_outside(nat, passing);
+}
+
+/* Others of the datagram go the same way. */
+static void note_first(struct nat *nat, const struct nat_passing *passing, uint64_t tsc)
+{
+	const unsigned network = passing->frame.headers.network;
+	struct fragment_way way = {.back = passing->back};
+
+	memcpy(&way.source, passing->head + network + offsetof(struct rte_ipv4_hdr, src_addr), sizeof(way.source));
+	memcpy(&way.destination, passing->head + network + offsetof(struct rte_ipv4_hdr, dst_addr),
+	       sizeof(way.destination));
+	if (passing->mapping != NULL && passing->mapping->has_mac) {
+		memcpy(way.mac, passing->mapping->mac, sizeof(way.mac));
+		way.has_mac = true;
+	}
+	fragments_add(&nat->fragments, &passing->first, tsc, &way);
+}
+
+static enum verdict pass_later(struct nat *nat, struct nat_passing *passing, uint64_t tsc)
+{
+	const struct nat_place place = place_of(passing);
+	struct fragment_way way;
+	const enum verdict verdict = fragments_find(&nat->fragments, &passing->frame, tsc, &way);
+
+	if (verdict != VERDICT_PASS)
+		return verdict;
+	nat_rewrite_address(&place, NAT_SOURCE, ntohl(way.source));
+	nat_rewrite_address(&place, NAT_DESTINATION, ntohl(way.destination));
+	passing->back = way.back;
+	passing->changed = true;
+	if (way.back || way.has_mac)
+		send_to_station(passing, way.mac, way.has_mac);
+	return VERDICT_PASS;
+}
+
+enum verdict nat_decide(struct nat *nat, struct nat_passing *passing, uint16_t in, uint64_t tsc)
+{
+	enum verdict verdict = passing->verdict;
+
+	if (unlikely(verdict == VERDICT_LATER))
+		return pass_later(nat, passing, tsc);
+	if (verdict != VERDICT_FLOW)
+		return verdict;
+	verdict = in == 0 ? pass_from_inside(nat, passing) : pass_from_outside(nat, passing);
+	if (unlikely(passing->frame.headers.fragment == FRAGMENT_FIRST && verdict == VERDICT_PASS))
+		note_first(nat, passing, tsc);
+	return verdict;
+}

@@ -1,0 +1,35 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * What becomes of one frame in a NAT: it is looked at, decided on, and changed in a copy of its first bytes.  Owned by
+ * the forwarding thread.
+ */
+#ifndef TAILRACE_FUNCTIONS_NAT_PASS_H
+#define TAILRACE_FUNCTIONS_NAT_PASS_H
+
+#include "nat.h"
+
+/* A frame on its way. */
+struct nat_passing {
+	uint8_t head[PARSE_BYTES] __rte_cache_aligned;
+	struct inspected frame; /* of one that has a flow: as it is inside */
+	struct connection_key key;
+	struct nat_mapping *mapping; /* from outside: the one that it is for */
+	struct nat_end outside;	     /* and the end that this was found by */
+	uint64_t changes;	     /* of the table, before */
+	uint32_t guess;
+	uint16_t size;
+	uint8_t verdict; /* enum verdict; in the end PASS or why it is dropped */
+	bool changed, back;
+	struct inspected first; /* of a first fragment: as it came */
+};
+
+/* What a frame's headers say; of one that has a flow, its key, whose bucket is asked for. */
+enum verdict nat_look(struct nat *nat, const struct rte_mbuf *mbuf, struct nat_passing *passing, uint16_t in);
+
+/* What becomes of it, in the order in which frames came. */
+enum verdict nat_decide(struct nat *nat, struct nat_passing *passing, uint16_t in, uint64_t tsc);
+
+/* A connection's mapping may end with it. */
+void nat_connection_ended(struct connections *flows, uint32_t number);
+
+#endif

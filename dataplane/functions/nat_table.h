@@ -1,0 +1,156 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Which address and port of a NAT's pool stand for which end inside: mappings, and the blocks of ports that inside
+ * hosts have them from.  A host has all of its blocks at one address (RFC 4787, REQ-2), and a bounded number (RFC 6888,
+ * REQ-4).  A block whose last port is free again stays with its host for two minutes (RFC 6888, REQ-8).
+ *
+ * All memory is taken at once.  Owned by the forwarding thread.  Another one may make tables of it; what it reads while
+ * that changes may be of two moments.  Addresses and ports are in the machine's order.
+ */
+#ifndef TAILRACE_FUNCTIONS_NAT_TABLE_H
+#define TAILRACE_FUNCTIONS_NAT_TABLE_H
+
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stdint.h>
+
+#include <jansson.h>
+#include <rte_common.h>
+
+#include "connections.h"
+
+enum {
+	NAT_PREFIXES = 16,
+	NAT_ADDRESSES = 1024, /* of the pool, at most */
+	NAT_FORWARDS = 64,
+	NAT_HOST_BLOCKS = 16, /* at most */
+	NAT_FIRST_PORT = 1024,
+	NAT_EVENTS = 1024, /* blocks taken and given back, the last so many */
+	NAT_HOLD_SECONDS = 120,
+};
+
+struct nat_prefix {
+	uint32_t address, mask;
+	uint32_t first; /* the number of its first address */
+};
+
+struct nat_prefixes {
+	unsigned nb;
+	uint32_t addresses;
+	struct nat_prefix list[NAT_PREFIXES];
+};
+
+/* An address and port, and in which network: protocol and VLAN tags. */
+struct nat_end {
+	uint32_t address;
+	uint16_t port; /* of ICMP: the identifier */
+	uint8_t protocol;
+	uint32_t tags; /* the outer one in the upper half */
+};
+
+struct nat_forward {
+	uint8_t protocol;
+	uint16_t port, inside_port;
+	uint32_t address, inside;
+};
+
+struct nat_settings {
+	struct nat_prefixes pool, inside;
+	uint32_t block;	 /* ports in a block: a power of two, from 64 */
+	uint32_t blocks; /* the most of a host */
+	uint32_t host_connections;
+	bool filters; /* address-and-port-dependent (RFC 4787, 5); otherwise endpoint-independent */
+	unsigned nb_forwards;
+	struct nat_forward forwards[NAT_FORWARDS];
+};
+
+struct nat_mapping {
+	struct nat_end inside;
+	uint32_t outside; /* its address */
+	uint16_t outside_port;
+	uint8_t mac[6];			    /* of the station that has sent for the inside end last */
+	bool has_mac, fixed;		    /* fixed: a forward, which no connection keeps */
+	uint32_t references;		    /* connections; 0: free */
+	uint32_t host, block;		    /* 0: none */
+	uint32_t next_inside, next_outside; /* in the same chain; or free */
+} __rte_cache_aligned;
+
+struct nat_host {
+	uint32_t address, tags;
+	uint32_t next; /* in the same chain; or free */
+	uint32_t connections;
+	uint32_t blocks[NAT_HOST_BLOCKS];
+	uint16_t pool_number; /* of the address that its blocks are at */
+	uint8_t nb_blocks;    /* 0: free */
+};
+
+struct nat_block {
+	uint32_t host;		 /* 0: free */
+	uint32_t used;		 /* ports, of all protocols */
+	uint32_t next, previous; /* of those that are free at an address, or of those that wait to be */
+	uint32_t since;		 /* the tick when its last port became free */
+};
+
+struct nat_event {
+	uint64_t number; /* from 1 */
+	uint64_t time;	 /* seconds since 1970 */
+	uint32_t inside, tags, outside;
+	uint16_t first;
+	bool taken; /* or given back */
+};
+
+struct nat_table {
+	const struct nat_settings *settings;
+	struct nat_mapping *mappings; /* 0 is none's */
+	struct nat_host *hosts;
+	struct nat_block *blocks;		    /* 0 holds the list of those that wait */
+	uint64_t *bits;				    /* the ports of each block that are taken: TCP's, UDP's, ICMP's */
+	uint32_t *by_inside, *by_outside, *by_host; /* chains, by hash */
+	uint32_t *free_blocks;			    /* by address: the first; 0: none */
+	uint32_t mapping_mask, host_mask;
+	uint32_t most_mappings, nb_hosts, nb_blocks, blocks_each;
+	uint32_t free_mapping, free_host, left; /* left: free blocks */
+	uint64_t secret[2], random;
+	uint32_t hold;	  /* ticks */
+	uint64_t changes; /* mappings made and ended */
+	_Atomic uint32_t mapped, taken;
+	_Atomic uint64_t made;
+	_Atomic uint64_t nb_events;
+	struct nat_event events[NAT_EVENTS];
+};
+
+/* The number of an address of these; -1: it is none of them. */
+static inline int64_t nat_prefixes_find(const struct nat_prefixes *prefixes, uint32_t address)
+{
+	for (unsigned i = 0; i < prefixes->nb; i++)
+		if ((address & prefixes->list[i].mask) == prefixes->list[i].address)
+			return (int64_t)prefixes->list[i].first + (address & ~prefixes->list[i].mask);
+	return -1;
+}
+
+/* With room for a mapping of each of so many connections.  Returns 0, or -errno after logging. */
+int nat_table_open(struct nat_table *table, const struct nat_settings *settings, uint32_t connections);
+
+void nat_table_close(struct nat_table *table);
+
+/* The mapping of an inside end, or that of an end of the pool; NULL: there is none. */
+struct nat_mapping *nat_table_inside(const struct nat_table *table, const struct nat_end *end);
+struct nat_mapping *nat_table_outside(const struct nat_table *table, const struct nat_end *end);
+
+/*
+ * Another connection of an inside end: its mapping, or a new one, kept until nat_table_release().  NULL: there can be
+ * none, for the reason in `why`.
+ */
+struct nat_mapping *nat_table_hold(struct nat_table *table, const struct nat_end *end, enum verdict *why);
+
+/* A connection has ended. */
+void nat_table_release(struct nat_table *table, struct nat_mapping *mapping, uint32_t tick);
+
+/* Give back the blocks that have waited for long enough; once a round. */
+void nat_table_sweep(struct nat_table *table, uint32_t tick);
+
+/* From any thread: add counters; add tables with so many rows each. */
+void nat_table_describe(const struct nat_table *table, json_t *counters);
+void nat_table_show(const struct nat_table *table, json_t *tables, unsigned most);
+
+#endif

@@ -1,0 +1,589 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The NAT, by crafted frames and a clock that the test moves: with which addresses and ports frames leave, that their
+ * checksums hold, and for which reason others do not leave.
+ */
+#include "test/cmocka_all.h"
+#include "test/frame_builder.h"
+
+#include <netinet/in.h>
+
+#include <rte_cycles.h>
+#include <rte_eal.h>
+#include <rte_icmp.h>
+#include <rte_ip.h>
+#include <rte_mbuf.h>
+#include <rte_tcp.h>
+#include <rte_udp.h>
+
+#include "functions/function.h"
+#include "functions/nat.h"
+
+#define CONNECTIONS 64
+enum { FRAMES = 512, HOST = 0x0a000002, OTHER = 0x0a000003, SERVER = 0xc0000201, STRANGER = 0xc0000202 };
+enum { POOL = 0xc6336400, FORWARDED = POOL + 1, SYN = 2, ACK = 16, FIN = 1, RST = 4, BLOCK = 64 };
+enum { MORE = 0x2000 };
+
+static struct rte_mempool *pool;
+static uint64_t now; /* TSC */
+
+static int begin(const char *filtering)
+{
+	static bool told;
+
+	now = rte_get_tsc_hz();
+	if (!told) {
+		assert_null(nat.set("connections", RTE_STR(CONNECTIONS)));
+		assert_null(nat.set("pool", "198.51.100.0/31"));
+		assert_null(nat.set("inside", "10.0.0.0/8"));
+		assert_null(nat.set("block", "64"));
+		assert_null(nat.set("blocks", "2"));
+		assert_null(nat.set("host-connections", "40"));
+		assert_null(nat.set("forwards", "tcp:198.51.100.1:80:10.0.0.3:8080,udp:198.51.100.1:1024:10.0.0.3:53"));
+		told = true;
+	}
+	assert_null(nat.set("filtering", filtering));
+	return nat.keeping->open(pool, -1);
+}
+
+static int start(void **state)
+{
+	return begin("endpoint-independent");
+}
+
+static int start_filtering(void **state)
+{
+	return begin("address-and-port-dependent");
+}
+
+static int end(void **state)
+{
+	nat.keeping->close();
+	return rte_mempool_in_use_count(pool) != 0;
+}
+
+static void wait_seconds(unsigned seconds)
+{
+	now += seconds * rte_get_tsc_hz();
+}
+
+/* ------- frames ------- */
+
+static struct rte_ipv4_hdr *ip_of(struct frame *frame)
+{
+	return (struct rte_ipv4_hdr *)(frame->bytes + 14);
+}
+
+static void finish(struct frame *frame)
+{
+	struct rte_ipv4_hdr *ip = ip_of(frame);
+	uint8_t *payload = (uint8_t *)(ip + 1);
+	const unsigned length = ntohs(ip->total_length) - 20;
+
+	ip->hdr_checksum = 0;
+	ip->hdr_checksum = rte_ipv4_cksum(ip);
+	if (ip->next_proto_id == IPPROTO_TCP)
+		((struct rte_tcp_hdr *)payload)->cksum = rte_ipv4_udptcp_cksum(ip, payload);
+	else if (ip->next_proto_id == IPPROTO_UDP)
+		((struct rte_udp_hdr *)payload)->dgram_cksum = rte_ipv4_udptcp_cksum(ip, payload);
+	else if (ip->next_proto_id == IPPROTO_ICMP)
+		((struct rte_icmp_hdr *)payload)->icmp_cksum = ~rte_raw_cksum(payload, length);
+}
+
+static struct frame tcp(uint32_t source, uint16_t from, uint32_t destination, uint16_t to, uint8_t flags)
+{
+	struct frame frame;
+
+	frame_macs(&frame, 1, 2);
+	frame_ipv4(&frame, source, destination, IPPROTO_TCP, 20, 0, 0);
+	frame_add16(&frame, from);
+	frame_add16(&frame, to);
+	frame_add32(&frame, 1);
+	frame_add32(&frame, 1);
+	frame_add8(&frame, 0x50);
+	frame_add8(&frame, flags);
+	frame_add16(&frame, 1000);
+	frame_add32(&frame, 0);
+	finish(&frame);
+	return frame;
+}
+
+static struct frame udp(uint32_t source, uint16_t from, uint32_t destination, uint16_t to)
+{
+	struct frame frame;
+
+	frame_udp4(&frame, source, destination, from, to);
+	finish(&frame);
+	return frame;
+}
+
+static struct frame icmp(uint32_t source, uint32_t destination, uint8_t type, uint16_t identifier)
+{
+	struct frame frame;
+
+	frame_macs(&frame, 1, 2);
+	frame_ipv4(&frame, source, destination, IPPROTO_ICMP, 8, 0, 0);
+	frame_add16(&frame, type << 8);
+	frame_add16(&frame, 0);
+	frame_add16(&frame, identifier);
+	frame_add16(&frame, 1);
+	finish(&frame);
+	return frame;
+}
+
+/* Destination unreachable, with so many bytes of what a frame carries. */
+static struct frame error(uint32_t source, uint32_t destination, const struct frame *about, unsigned quoted)
+{
+	struct frame frame;
+
+	frame_macs(&frame, 1, 2);
+	frame_ipv4(&frame, source, destination, IPPROTO_ICMP, 8 + quoted, 0, 0);
+	frame_add16(&frame, 3 << 8 | 4);
+	frame_add16(&frame, 0);
+	frame_add32(&frame, 1400);
+	frame_add(&frame, about->bytes + 14, quoted);
+	finish(&frame);
+	return frame;
+}
+
+/* Let a frame in at a port; what leaves takes its place.  Returns VERDICT_PASS, or the reason why it was dropped. */
+static enum verdict pass(struct frame *frame, uint16_t in)
+{
+	struct rte_mbuf *burst[FUNCTION_ROOM] = {rte_pktmbuf_alloc(pool)};
+	struct nat_counters before = the_nat.counters[in];
+	uint16_t nb_out;
+
+	memcpy(rte_pktmbuf_append(burst[0], frame->length), frame->bytes, frame->length);
+	nb_out = nat_translate(&the_nat, burst, 1, in, now);
+	if (nb_out == 0 && nat.keeping->pending(0)) {
+		assert_int_equal(in, 0);
+		nb_out = nat_translate(&the_nat, burst, 0, 1, now);
+	}
+	if (nb_out == 1) {
+		assert_int_equal(rte_pktmbuf_pkt_len(burst[0]), frame->length);
+		memcpy(frame->bytes, rte_pktmbuf_mtod(burst[0], void *), frame->length);
+		rte_pktmbuf_free(burst[0]);
+		return VERDICT_PASS;
+	}
+	for (unsigned why = 0; why < VERDICTS; why++)
+		if (the_nat.counters[in].drops[why] != before.drops[why])
+			return why;
+	fail();
+	return VERDICT_PASS;
+}
+
+#define expect(verdict, in, ...)                                           \
+	do {                                                               \
+		struct frame expected_ = __VA_ARGS__;                      \
+		assert_int_equal(pass(&expected_, in), VERDICT_##verdict); \
+	} while (0)
+
+static void check_sums(struct frame *frame)
+{
+	struct rte_ipv4_hdr *ip = ip_of(frame);
+	const unsigned length = ntohs(ip->total_length) - 20;
+
+	assert_int_equal(rte_raw_cksum(ip, 20), 0xffff);
+	if (ip->next_proto_id == IPPROTO_ICMP)
+		assert_int_equal(rte_raw_cksum(ip + 1, length), 0xffff);
+	else if (ip->next_proto_id != IPPROTO_UDP || ((struct rte_udp_hdr *)(ip + 1))->dgram_cksum != 0) {
+		const uint32_t sum = rte_ipv4_phdr_cksum(ip, 0) + rte_raw_cksum(ip + 1, length);
+
+		assert_int_equal((sum >> 16) + (sum & 0xffff), 0xffff);
+	}
+}
+
+struct seen {
+	uint32_t source, destination;
+	uint16_t from, to;
+};
+
+/* Let it in, and say what it left as. */
+static struct seen through(struct frame *frame, uint16_t in)
+{
+	const struct rte_ipv4_hdr *ip = ip_of(frame);
+	uint16_t ports[4];
+
+	assert_int_equal(pass(frame, in), VERDICT_PASS);
+	check_sums(frame);
+	memcpy(ports, ip + 1, sizeof(ports));
+	if (ip->next_proto_id == IPPROTO_ICMP)
+		ports[0] = ports[1] = ports[2];
+	return (struct seen){ntohl(ip->src_addr), ntohl(ip->dst_addr), ntohs(ports[0]), ntohs(ports[1])};
+}
+
+static struct seen sent(struct frame frame, uint16_t in)
+{
+	return through(&frame, in);
+}
+
+/* ------- mappings ------- */
+
+static void an_inside_end_has_one_outside_whomever_it_sends_to(void **state)
+{
+	const struct seen first = sent(udp(HOST, 2000, SERVER, 53), 0), second = sent(udp(HOST, 2000, STRANGER, 99), 0);
+	const struct seen other = sent(udp(HOST, 2001, SERVER, 53), 0);
+
+	assert_true(first.source == POOL || first.source == POOL + 1);
+	assert_true(first.from >= NAT_FIRST_PORT);
+	assert_int_equal(first.source, second.source);
+	assert_int_equal(first.from, second.from);
+	assert_int_equal(first.destination, SERVER);
+	assert_int_equal(first.to, 53);
+	assert_int_equal(other.source, first.source); /* paired */
+	assert_int_not_equal(other.from, first.from);
+	assert_int_equal(first.from % 2, 0);
+	assert_int_equal(other.from % 2, 1);
+	assert_int_equal(the_nat.table.mapped, 2 + 2); /* and the forwards */
+}
+
+static void answers_come_back(void **state)
+{
+	const struct seen out = sent(tcp(HOST, 2000, SERVER, 80, SYN), 0);
+	struct seen in = sent(tcp(SERVER, 80, out.source, out.from, SYN | ACK), 1);
+
+	assert_int_equal(in.destination, HOST);
+	assert_int_equal(in.to, 2000);
+	assert_int_equal(in.source, SERVER);
+	assert_int_equal(sent(tcp(HOST, 2000, SERVER, 80, ACK), 0).from, out.from);
+	in = sent(tcp(SERVER, 80, out.source, out.from, FIN | ACK), 1);
+	assert_int_equal(in.destination, HOST);
+	sent(tcp(HOST, 2000, SERVER, 80, FIN | ACK), 0);
+	/* The same ports again, with the same mapping. */
+	assert_int_equal(sent(tcp(HOST, 2000, SERVER, 80, SYN), 0).from, out.from);
+	expect(DROP_state, 0, tcp(HOST, 2005, SERVER, 80, ACK));
+}
+
+static void a_query_is_answered(void **state)
+{
+	const struct seen out = sent(icmp(HOST, SERVER, 8, 7), 0);
+	struct seen in;
+
+	assert_true(out.from >= NAT_FIRST_PORT);
+	in = sent(icmp(SERVER, out.source, 0, out.from), 1);
+	assert_int_equal(in.destination, HOST);
+	assert_int_equal(in.from, 7);
+	expect(DROP_unmapped, 1, icmp(SERVER, out.source, 8, out.from));
+	expect(DROP_unmapped, 1, icmp(SERVER, out.source, 0, out.from + 1));
+}
+
+static void a_checksum_that_is_none_stays_none(void **state)
+{
+	struct frame frame = udp(HOST, 2000, SERVER, 53);
+
+	((struct rte_udp_hdr *)(ip_of(&frame) + 1))->dgram_cksum = 0;
+	through(&frame, 0);
+	assert_int_equal(((struct rte_udp_hdr *)(ip_of(&frame) + 1))->dgram_cksum, 0);
+}
+
+/* By incremental sums as by whole ones, for what comes to 0 too. */
+static void checksums_hold_for_any_ports(void **state)
+{
+	uint64_t seed = 1;
+
+	for (unsigned i = 0; i < 20000; i++) {
+		const uint32_t host = HOST + random64(&seed) % 4;
+		const struct seen out = sent(
+			udp(host, (uint16_t)random64(&seed) % 8 + 3000, SERVER, (uint16_t)random64(&seed) | 1), 0);
+
+		assert_true(out.from >= NAT_FIRST_PORT);
+		wait_seconds(3);
+		connections_sweep(&the_nat.flows, connections_tick(now));
+		nat_table_sweep(&the_nat.table, connections_tick(now));
+	}
+}
+
+static void who_is_mapped_may_be_asked_by_others(void **state)
+{
+	const struct seen out = sent(udp(HOST, 2000, SERVER, 53), 0);
+
+	assert_int_equal(sent(udp(STRANGER, 9, out.source, out.from), 1).destination, HOST);
+	expect(DROP_unmapped, 1, udp(STRANGER, 9, out.source, out.from ^ 1));
+}
+
+static void or_only_by_whom_it_has_asked(void **state)
+{
+	const struct seen out = sent(udp(HOST, 2000, SERVER, 53), 0);
+
+	expect(DROP_filtered, 1, udp(STRANGER, 9, out.source, out.from));
+	expect(DROP_filtered, 1, udp(SERVER, 54, out.source, out.from));
+	assert_int_equal(sent(udp(SERVER, 53, out.source, out.from), 1).destination, HOST);
+	assert_int_equal(sent(tcp(STRANGER, 9, FORWARDED, 80, SYN), 1).destination, OTHER);
+}
+
+static void a_forward_leads_inside_and_back(void **state)
+{
+	struct seen in = sent(tcp(STRANGER, 9, FORWARDED, 80, SYN), 1), out;
+
+	assert_int_equal(in.destination, OTHER);
+	assert_int_equal(in.to, 8080);
+	out = sent(tcp(OTHER, 8080, STRANGER, 9, SYN | ACK), 0);
+	assert_int_equal(out.source, FORWARDED);
+	assert_int_equal(out.from, 80);
+	wait_seconds(10000);
+	expect(PASS, 1, tcp(STRANGER, 9, FORWARDED, 80, SYN));
+	expect(DROP_unmapped, 1, udp(STRANGER, 9, FORWARDED, 80));
+}
+
+static void a_mapping_ends_with_its_last_connection(void **state)
+{
+	const struct seen out = sent(udp(HOST, 2000, SERVER, 53), 0);
+
+	wait_seconds(119);
+	expect(PASS, 1, udp(SERVER, 53, out.source, out.from));
+	wait_seconds(299);
+	expect(PASS, 0, udp(HOST, 2000, SERVER, 53));
+	wait_seconds(301);
+	expect(DROP_unmapped, 1, udp(SERVER, 53, out.source, out.from));
+	assert_int_equal(the_nat.table.mapped, 2);
+	assert_int_equal(the_nat.flows.used, 0);
+}
+
+/* ------- blocks ------- */
+
+static void a_host_has_as_many_blocks_as_it_may(void **state)
+{
+	assert_null(nat.set("host-connections", "1000"));
+	for (unsigned i = 0; i < CONNECTIONS; i++)
+		expect(PASS, 0, icmp(HOST, SERVER, 8, i));
+	/* The table is full; the oldest gave way, and its port is free again. */
+	expect(PASS, 0, icmp(HOST, SERVER, 8, 1000));
+	assert_true(the_nat.table.taken <= 2 && the_nat.flows.gave_way == 1);
+	assert_null(nat.set("host-connections", "40"));
+}
+
+static void a_host_has_as_many_connections_as_it_may(void **state)
+{
+	for (unsigned i = 0; i < 40; i++)
+		expect(PASS, 0, udp(HOST, 2000, SERVER, 100 + i));
+	expect(DROP_host_connections, 0, udp(HOST, 2000, SERVER, 99));
+	expect(PASS, 0, udp(OTHER, 2000, SERVER, 99));
+	wait_seconds(121);
+	expect(PASS, 0, udp(HOST, 2000, SERVER, 100));
+}
+
+static void a_block_stays_with_its_host_for_two_minutes(void **state)
+{
+	const struct seen out = sent(tcp(HOST, 2000, SERVER, 80, SYN), 0);
+	const uint64_t events = the_nat.table.nb_events;
+
+	assert_int_equal(the_nat.table.taken, 1);
+	assert_int_equal(events, 1);
+	expect(PASS, 1, tcp(SERVER, 80, out.source, out.from, RST | ACK));
+	wait_seconds(11);
+	for (unsigned i = 0; i < CONNECTIONS; i++)
+		connections_sweep(&the_nat.flows, connections_tick(now) + i);
+	assert_int_equal(the_nat.flows.used, 0);
+	nat_table_sweep(&the_nat.table, connections_tick(now));
+	assert_int_equal(the_nat.table.taken, 1);
+	wait_seconds(130);
+	nat_table_sweep(&the_nat.table, connections_tick(now));
+	assert_int_equal(the_nat.table.taken, 0);
+	assert_int_equal(the_nat.table.nb_events, 2);
+	assert_int_equal(the_nat.table.events[2].inside, HOST);
+	assert_false(the_nat.table.events[2].taken);
+	assert_int_equal(the_nat.table.left, the_nat.table.nb_blocks);
+}
+
+static void a_pool_that_is_used_up_is_said(void **state)
+{
+	unsigned passed = 0;
+
+	assert_int_equal(the_nat.table.nb_blocks, 2 * 1008);
+	the_nat.table.left = 3;
+	for (unsigned i = 0; i < 4; i++) {
+		struct frame frame = udp(HOST + i, 2000, SERVER, 53);
+		const enum verdict verdict = pass(&frame, 0);
+
+		assert_true(verdict == VERDICT_PASS || verdict == VERDICT_DROP_no_ports);
+		passed += verdict == VERDICT_PASS;
+	}
+	assert_int_equal(passed, 3);
+}
+
+/* ------- hairpins, errors, fragments ------- */
+
+static void inside_reaches_inside_by_the_pool(void **state)
+{
+	const struct seen out = sent(udp(OTHER, 53, SERVER, 9), 0); /* by its forward */
+	struct frame frame = udp(HOST, 2000, FORWARDED, 1024);
+	struct seen there = through(&frame, 0), back;
+
+	assert_int_equal(out.from, 1024);
+	assert_int_equal(there.destination, OTHER);
+	assert_int_equal(there.to, 53);
+	assert_true(there.source == POOL || there.source == POOL + 1); /* RFC 4787, REQ-9: not its inside address */
+	assert_int_equal(frame.bytes[5], 2);			       /* to the station that OTHER sent from */
+	assert_int_equal(frame.bytes[11], 1);
+	back = sent(udp(OTHER, 53, there.source, there.from), 0);
+	assert_int_equal(back.destination, HOST);
+	assert_int_equal(back.to, 2000);
+	assert_int_equal(back.source, FORWARDED);
+	assert_int_equal(back.from, 1024);
+	assert_int_equal(the_nat.counters[0].hairpinned, 2);
+	expect(DROP_unmapped, 0, udp(HOST, 2000, FORWARDED, 1025));
+}
+
+static const struct rte_ipv4_hdr *quoted_in(struct frame *frame)
+{
+	return (const struct rte_ipv4_hdr *)(frame->bytes + 14 + 20 + 8);
+}
+
+static void errors_are_about_what_inside_sent(void **state)
+{
+	for (unsigned quoted = 28; quoted <= 40; quoted += 12) {
+		struct frame about = tcp(HOST, 2000, SERVER, 80, SYN), frame;
+		const uint16_t sum_before = about.length > 0 ? ip_of(&about)->hdr_checksum : 0;
+		struct frame original = about;
+		const struct seen out = through(&about, 0);
+		struct seen in;
+
+		frame = error(STRANGER, out.source, &about, quoted); /* of a router on the way */
+		in = through(&frame, 1);
+		assert_int_equal(in.destination, HOST);
+		assert_int_equal(in.source, STRANGER);
+		assert_memory_equal(quoted_in(&frame), ip_of(&original), quoted);
+		assert_int_equal(quoted_in(&frame)->hdr_checksum, sum_before);
+		expect(DROP_unrelated, 1, error(STRANGER, out.source ^ 1, &about, quoted));
+	}
+	expect(DROP_unrelated, 1, ({
+		       struct frame nothing = udp(POOL, 5000, SERVER, 53);
+		       error(SERVER, POOL, &nothing, 28);
+	       }));
+}
+
+static void errors_from_inside_hide_who_sends_them(void **state)
+{
+	const struct seen out = sent(udp(HOST, 2000, SERVER, 53), 0);
+	struct frame answer = udp(SERVER, 53, out.source, out.from), before = answer, frame;
+	struct seen seen;
+
+	through(&answer, 1);
+	frame = error(OTHER, SERVER, &answer, 28); /* a router inside */
+	seen = through(&frame, 0);
+	assert_int_equal(seen.source, out.source);
+	assert_memory_equal(quoted_in(&frame), ip_of(&before), 28);
+}
+
+static struct frame fragment(uint32_t source, uint32_t destination, uint16_t place)
+{
+	struct frame frame;
+
+	frame_macs(&frame, 1, 2);
+	frame_ipv4(&frame, source, destination, IPPROTO_UDP, 16, 77, place);
+	frame_ports(&frame, 2000, 53);
+	frame_ports(&frame, 0, 0);
+	ip_of(&frame)->hdr_checksum = rte_ipv4_cksum(ip_of(&frame));
+	((struct rte_udp_hdr *)(ip_of(&frame) + 1))->dgram_cksum = 0;
+	return frame;
+}
+
+static void fragments_go_the_way_of_their_first(void **state)
+{
+	struct frame first = fragment(HOST, SERVER, MORE), later = fragment(HOST, SERVER, 2);
+
+	expect(DROP_fragment, 0, later);
+	assert_int_equal(pass(&first, 0), VERDICT_PASS);
+	assert_int_equal(pass(&later, 0), VERDICT_PASS);
+	assert_int_equal(ip_of(&later)->src_addr, ip_of(&first)->src_addr);
+	assert_int_equal(rte_raw_cksum(ip_of(&later), 20), 0xffff);
+	expect(DROP_overlap, 0, fragment(HOST, SERVER, 1));
+	expect(DROP_fragment, 0, fragment(OTHER, SERVER, 2));
+}
+
+/* ------- what is not translated ------- */
+
+static void what_is_of_no_inside_host_stays(void **state)
+{
+	struct frame between = udp(0xc0a80001, 1, SERVER, 2), six = {0}, copy = between;
+
+	assert_int_equal(pass(&between, 0), VERDICT_PASS);
+	assert_memory_equal(between.bytes, copy.bytes, copy.length);
+	expect(PASS, 1, udp(SERVER, 2, 0xc0a80001, 1));
+	frame_macs(&six, 1, 2);
+	frame_ipv6(&six, 1, 2, 99, 0);
+	copy = six;
+	assert_int_equal(pass(&six, 0), VERDICT_PASS);
+	assert_memory_equal(six.bytes, copy.bytes, copy.length);
+	assert_int_equal(the_nat.counters[0].untouched, 2);
+}
+
+static void what_must_not_be_is_dropped(void **state)
+{
+	struct frame tunnel;
+
+	expect(DROP_spoofed, 0, udp(POOL, 1, SERVER, 2));
+	expect(DROP_spoofed, 1, udp(POOL, 1, SERVER, 2));
+	expect(DROP_inside, 1, udp(SERVER, 1, HOST, 2));
+	expect(DROP_multicast, 0, udp(HOST, 1, 0xe0000001, 2));
+	frame_macs(&tunnel, 1, 2);
+	frame_ipv4(&tunnel, HOST, SERVER, 47, 8, 0, 0);
+	frame_ports(&tunnel, 0, 0);
+	finish(&tunnel);
+	expect(DROP_protocol, 0, tunnel);
+	expect(PASS, 0, udp(HOST, 1, SERVER, 2));
+}
+
+static void a_vlan_is_another_network(void **state)
+{
+	struct frame tagged;
+	const struct seen out = sent(udp(HOST, 2000, SERVER, 53), 0);
+
+	frame_macs(&tagged, 1, 2);
+	frame_tag(&tagged, 0x8100, 5);
+	frame_ipv4(&tagged, SERVER, out.source, IPPROTO_UDP, 8, 0, 0);
+	frame_ports(&tagged, 53, out.from);
+	((struct rte_ipv4_hdr *)(tagged.bytes + 18))->hdr_checksum = rte_ipv4_cksum(
+		(struct rte_ipv4_hdr *)(tagged.bytes + 18));
+	expect(DROP_unmapped, 1, tagged);
+}
+
+static void settings_are_checked(void **state)
+{
+	assert_non_null(nat.set("pool", "198.51.100.0/31"));
+	assert_non_null(nat.set("pool", "198.51.100.9/31"));
+	assert_non_null(nat.set("pool", "203.0.113.0/16"));
+	assert_non_null(nat.set("block", "100"));
+	assert_non_null(nat.set("blocks", "17"));
+	assert_non_null(nat.set("forwards", "icmp:198.51.100.1:80:10.0.0.3:8080"));
+	assert_non_null(nat.set("forwards", "tcp:198.51.100.1:80:10.0.0.4:8080"));
+	assert_non_null(nat.set("filtering", "none"));
+	assert_non_null(nat.set("nothing", "1"));
+}
+
+int main(int argc, char **argv)
+{
+	char *arguments[] = {argv[0],	    "--no-huge", "--no-pci", "--no-telemetry",
+			     "--no-shconf", "-m",	 "64",	     "--log-level=error"};
+#define TEST(name) cmocka_unit_test_setup_teardown(name, start, end)
+	const struct CMUnitTest tests[] = {
+		TEST(an_inside_end_has_one_outside_whomever_it_sends_to),
+		TEST(answers_come_back),
+		TEST(a_query_is_answered),
+		TEST(a_checksum_that_is_none_stays_none),
+		TEST(checksums_hold_for_any_ports),
+		TEST(who_is_mapped_may_be_asked_by_others),
+		cmocka_unit_test_setup_teardown(or_only_by_whom_it_has_asked, start_filtering, end),
+		TEST(a_forward_leads_inside_and_back),
+		TEST(a_mapping_ends_with_its_last_connection),
+		TEST(a_host_has_as_many_blocks_as_it_may),
+		TEST(a_host_has_as_many_connections_as_it_may),
+		TEST(a_block_stays_with_its_host_for_two_minutes),
+		TEST(a_pool_that_is_used_up_is_said),
+		TEST(inside_reaches_inside_by_the_pool),
+		TEST(errors_are_about_what_inside_sent),
+		TEST(errors_from_inside_hide_who_sends_them),
+		TEST(fragments_go_the_way_of_their_first),
+		TEST(what_is_of_no_inside_host_stays),
+		TEST(what_must_not_be_is_dropped),
+		TEST(a_vlan_is_another_network),
+		TEST(settings_are_checked),
+	};
+
+	if (rte_eal_init(RTE_DIM(arguments), arguments) < 0)
+		return 1;
+	pool = rte_pktmbuf_pool_create("frames", FRAMES, 0, 0, RTE_MBUF_DEFAULT_BUF_SIZE, SOCKET_ID_ANY);
+	if (pool == NULL)
+		return 1;
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
