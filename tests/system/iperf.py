@@ -1,0 +1,23 @@
+"""iperf3 as a client."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable
+from typing import Any
+
+_PATIENCE = 30.0
+
+
+def iperf(run: Callable[..., str], to: str, seconds: int, *options: str) -> dict[str, Any]:
+    """What iperf3 says at the end of a test, which `run` starts. Its server takes one client at a time, and is busy for
+    a moment after the last one: then it is asked again."""
+    deadline = time.monotonic() + _PATIENCE
+    while True:
+        said: dict[str, Any] = json.loads(run("iperf3", "--client", to, "--time", str(seconds), "--json", *options))
+        if "error" not in said:
+            end: dict[str, Any] = said["end"]
+            return end
+        assert "busy" in said["error"] and time.monotonic() < deadline, said["error"]
+        time.sleep(0.1)
