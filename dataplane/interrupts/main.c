@@ -151,15 +151,31 @@ static const char *fault(enum interrupts_fault fault)
 	return words[fault];
 }
 
+/* Those that were among the slowest when they came, each told once. */
+static json_t *take_slowest(struct slowest *slowest)
+{
+	json_t *found = json_array();
+	struct slow_interrupt one;
+
+	for (unsigned i = 0; i < SLOWEST_TOLD && slowest_take(slowest, &one); i++)
+		json_array_append_new(found, json_pack("[I, I, I]", (json_int_t)one.number, (json_int_t)one.raised,
+						       (json_int_t)one.arrived));
+	return found;
+}
+
 static json_t *look(void *context, json_t *params, struct control_error *error)
 {
 	struct sender *sender = context;
-	const struct interrupts_run *run = &sender->run;
+	struct interrupts_run *run = &sender->run;
+	bool done = sender->running && atomic_load_explicit(&sender->done, memory_order_acquire);
 	bool ready = atomic_load_explicit(&sender->interrupts.page->ready, memory_order_acquire) != 0;
-	json_t *found = json_pack("{s:b, s:b, s:I}", "attached", sender->client >= 0, "ready", ready, "ticks",
-				  (json_int_t)atomic_load_explicit(&run->ticks, memory_order_relaxed));
+	json_t *found = json_pack("{s:b, s:b, s:I, s:I, s:o, s:I}", "attached", sender->client >= 0, "ready", ready,
+				  "ticks", (json_int_t)atomic_load_explicit(&run->ticks, memory_order_relaxed),
+				  "tsc_hz", (json_int_t)sender->interrupts.rate.hz, "slowest",
+				  take_slowest(&run->slowest), "slowest_missed",
+				  (json_int_t)atomic_load_explicit(&run->slowest.missed, memory_order_relaxed));
 
-	if (!sender->running || !atomic_load_explicit(&sender->done, memory_order_acquire))
+	if (!done)
 		return found;
 	json_object_set_new(found, "result",
 			    json_pack("{s:I, s:I, s:I, s:I, s:I, s:I, s:f, s:o, s:o, s:o}", "raised",

@@ -33,6 +33,7 @@ static void collect(struct raiser *raiser)
 	struct interrupts *interrupts = raiser->interrupts;
 	struct interrupts_run *run = raiser->run;
 	uint64_t now = __rdtsc(), arrived_at, ns;
+	struct slow_interrupt one;
 	int64_t took;
 
 	if (!raiser->waiting)
@@ -52,9 +53,12 @@ static void collect(struct raiser *raiser)
 		run->counts.wrong++;
 		return;
 	}
-	ns = clock_ns(&interrupts->rate, took < 0 ? 0 : (uint64_t)took);
+	took = took < 0 ? 0 : took;
+	ns = clock_ns(&interrupts->rate, (uint64_t)took);
 	histogram_record(&run->latency, ns);
 	run->counts.over += ns > run->budget_ns;
+	one = (struct slow_interrupt){interrupts->number, raiser->raised_at, raiser->raised_at + (uint64_t)took};
+	slowest_note(&run->slowest, &one);
 }
 
 static void raise_one(struct raiser *raiser, uint64_t late_ns)

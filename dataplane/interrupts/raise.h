@@ -16,6 +16,7 @@
 #include "interrupts/clocks.h"
 #include "interrupts/doorbell.h"
 #include "interrupts/grid.h"
+#include "interrupts/slowest.h"
 #include "tester/clock.h"
 
 struct interrupts {
@@ -52,6 +53,7 @@ struct interrupts_run {
 	struct interrupts_counts counts;
 	struct histogram latency; /* ns from raised to arrived */
 	struct histogram late;	  /* ns from the moment that was meant to raised */
+	struct slowest slowest;
 	struct clocks before, after;
 	enum interrupts_fault fault;
 };

@@ -3,7 +3,7 @@
  * Does something to a poller that delays frames, at a known time, so that a test can ask whether that is what is found
  * to be the cause.
  *
- *	hog	runs for 200 µs, at a real-time priority
+ *	hog	runs for 200 µs, or as long as is said, at a real-time priority
  *	storm	has timers expire one after the other for 400 µs, so that the CPU comes out of their interrupts hardly
  *at all fault	takes a process's own program out of memory, so that it has to wait for the disk when it runs next stop
  *stops a process for 5 ms (SIGSTOP, SIGCONT)
@@ -30,7 +30,7 @@
 
 enum {
 	PRIORITY = 20, /* above functions, below the kernel's own threads */
-	HOG_NS = 200 * 1000,
+	HOG_US = 200,
 	STOP_NS = 5 * 1000 * 1000,
 	AFTER_NS = 20 * 1000 * 1000, /* from the request on: who has asked is asleep again, and disturbs nobody */
 	FAULT_NS = 3 * 1000 * 1000,  /* the disk is done long before */
@@ -71,9 +71,9 @@ static void answer(uint64_t begin, uint64_t end)
 
 /* ------- a real-time hog ------- */
 
-static void hog(void)
+static void hog(unsigned us)
 {
-	uint64_t begin = __rdtsc(), until = now_ns() + HOG_NS;
+	uint64_t begin = __rdtsc(), until = now_ns() + us * UINT64_C(1000);
 
 	while (now_ns() < until)
 		;
@@ -189,25 +189,29 @@ static void stop(pid_t process)
 	answer(begin, __rdtsc());
 }
 
-static int number_after(int argc, char **argv, const char *option)
+/* Returns the number after `option`, or `otherwise`. */
+static int number_after(int argc, char **argv, const char *option, int otherwise)
 {
 	for (int i = 2; i + 1 < argc; i++)
 		if (strcmp(argv[i], option) == 0)
 			return atoi(argv[i + 1]);
-	return -1;
+	return otherwise;
 }
 
 int main(int argc, char **argv)
 {
 	const char *kind = argc > 1 ? argv[1] : "";
-	const struct sched_param priority = {.sched_priority = PRIORITY};
-	int cpu = number_after(argc, argv, "--cpu"), process = number_after(argc, argv, "--process"), pidfd = -1;
+	const struct sched_param priority = {.sched_priority = number_after(argc, argv, "--priority", PRIORITY)};
+	int cpu = number_after(argc, argv, "--cpu", -1), process = number_after(argc, argv, "--process", -1),
+	    pidfd = -1;
+	const int us = number_after(argc, argv, "--us", HOG_US);
 	uintptr_t at = 0;
 	char line[64];
 	cpu_set_t set;
 
 	if (cpu < 0) {
-		fprintf(stderr, "usage: tailrace-injector hog|storm|fault|stop --cpu N [--process P [--at ADDRESS]]\n");
+		fprintf(stderr, "usage: tailrace-injector hog|storm|fault|stop --cpu N [--process P [--at ADDRESS]] "
+				"[--priority P] [--us N]\n");
 		return 2;
 	}
 	CPU_ZERO(&set);
@@ -221,11 +225,11 @@ int main(int argc, char **argv)
 	if (strcmp(kind, "storm") == 0)
 		open_timers();
 	if (strcmp(kind, "fault") == 0)
-		at = find_program((pid_t)process) + (uintptr_t)number_after(argc, argv, "--at");
+		at = find_program((pid_t)process) + (uintptr_t)number_after(argc, argv, "--at", -1);
 	while (fgets(line, sizeof(line), stdin) != NULL) {
 		sleep_until(now_ns() + AFTER_NS);
 		if (strcmp(kind, "hog") == 0)
-			hog();
+			hog((unsigned)us);
 		else if (strcmp(kind, "storm") == 0)
 			storm();
 		else if (strcmp(kind, "fault") == 0)

@@ -154,6 +154,63 @@ static void a_delay_is_in_every_latency(void **state)
 	free(run);
 }
 
+static void the_slowest_are_told_with_their_times(void **state)
+{
+	struct interrupts_run *run = raise_to((struct receiver){.ahead = AHEAD, .delay_ns = DELAY_NS});
+	uint64_t most = 0, last = 0, count = 0, ns;
+	struct slow_interrupt one;
+
+	while (slowest_take(&run->slowest, &one)) {
+		assert_true(one.number > last);
+		last = one.number;
+		count++;
+		ns = clock_ns(&rate, one.arrived - one.raised);
+		most = ns > most ? ns : most;
+	}
+	assert_int_equal(count, run->latency.tally.count); /* fewer than are kept */
+	assert_int_equal(most, run->latency.tally.max);
+	free(run);
+}
+
+static void who_is_no_slower_than_those_kept_is_not_told(void **state)
+{
+	struct slowest *slowest = calloc(1, sizeof(*slowest));
+	struct slow_interrupt one;
+	unsigned count = 0;
+
+	for (uint64_t i = 1; i <= SLOWEST_KEPT; i++)
+		slowest_note(slowest, &(struct slow_interrupt){.number = i, .raised = 1000, .arrived = 2000 + i});
+	while (slowest_take(slowest, &one))
+		assert_int_equal(one.number, ++count);
+	assert_int_equal(count, SLOWEST_KEPT);
+	slowest_note(slowest, &(struct slow_interrupt){.number = 200, .raised = 5000, .arrived = 6001});
+	assert_false(slowest_take(slowest, &one));
+	/* It takes the place of the fastest, and the next one has to be slower than the second fastest. */
+	slowest_note(slowest, &(struct slow_interrupt){.number = 201, .raised = 5000, .arrived = 9000});
+	assert_true(slowest_take(slowest, &one));
+	assert_int_equal(one.number, 201);
+	slowest_note(slowest, &(struct slow_interrupt){.number = 202, .raised = 5000, .arrived = 6002});
+	assert_false(slowest_take(slowest, &one));
+	assert_int_equal(slowest->missed, 0);
+	free(slowest);
+}
+
+static void the_slowest_that_nobody_takes_are_counted(void **state)
+{
+	struct slowest *slowest = calloc(1, sizeof(*slowest));
+	struct slow_interrupt one;
+
+	for (uint64_t i = 0; i < SLOWEST_TOLD + 7; i++)
+		slowest_note(slowest, &(struct slow_interrupt){.number = i, .raised = 0, .arrived = i + 1});
+	assert_int_equal(slowest->missed, 7);
+	for (uint64_t i = 0; i < SLOWEST_TOLD; i++) {
+		assert_true(slowest_take(slowest, &one));
+		assert_int_equal(one.number, i);
+	}
+	assert_false(slowest_take(slowest, &one));
+	free(slowest);
+}
+
 static void what_comes_later_than_the_budget_is_counted(void **state)
 {
 	struct interrupts_run *run = raise_to((struct receiver){.delay_ns = DELAY_NS, .budget_ns = DELAY_NS / 2});
@@ -343,6 +400,9 @@ int main(void)
 		cmocka_unit_test(every_interrupt_is_accounted_for),
 		cmocka_unit_test(another_clock_is_found),
 		cmocka_unit_test(a_delay_is_in_every_latency),
+		cmocka_unit_test(the_slowest_are_told_with_their_times),
+		cmocka_unit_test(who_is_no_slower_than_those_kept_is_not_told),
+		cmocka_unit_test(the_slowest_that_nobody_takes_are_counted),
 		cmocka_unit_test(what_comes_later_than_the_budget_is_counted),
 		cmocka_unit_test(moments_are_whole_periods_of_a_clock_that_is_slewed),
 		cmocka_unit_test(moments_begin_anew_when_the_clock_is_set),

@@ -57,6 +57,10 @@ def interrupts(
     budget: Annotated[
         str | None, typer.Option(metavar="TIME", help="Count those that arrive later than that, and say a verdict.")
     ] = None,
+    causes: Annotated[
+        bool,
+        typer.Option("--causes", help="Also record events on the receivers' CPU, and show why the slowest were slow."),
+    ] = False,
     load: Annotated[str, typer.Option(metavar="LIST", help="What else runs, in turn: none, cpu, memory.")] = "none",
     image: Annotated[str, typer.Option(metavar="NAME", help="The machines' image.")] = DEFAULT,
     runs: RunsOption = DEFAULT_RUNS,
@@ -69,6 +73,7 @@ def interrupts(
     sudo tailrace measure interrupts --sides native --period 100us --duration 10s
     sudo tailrace measure interrupts --duration 40m --load cpu
     sudo tailrace measure interrupts --tti --sides native --duration 10s
+    sudo tailrace measure interrupts --causes             # and why the slowest were slow
 
     native: a thread of real-time priority waits in a process. tuned and untuned: it waits in a machine, at `latency:
     high` and `latency: normal`. There the interrupt is a message-signalled one (MSI-X) of a device. All take turns on
@@ -100,7 +105,7 @@ def interrupts(
         def work(folder: RunFolder, launcher: Launcher, report: Reporter) -> None:
             for each in notes:
                 folder.note(each)
-            measure_interrupts(plan, receivers, image, folder, launcher, report)
+            measure_interrupts(plan, receivers, image, folder, launcher, report, causes=causes)
 
         return commands.run_with_bar(
             lambda bar: run_on_host(

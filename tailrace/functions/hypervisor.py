@@ -14,6 +14,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -206,6 +207,15 @@ def monitor(name: str, command: str, *, human: bool = False) -> str:
 def machine_pid(name: str) -> int:
     """The process of a machine that runs. Raises OSError, ValueError."""
     return int((_PIDS / f"{name}.pid").read_text())
+
+
+def vcpu_thread(pid: int) -> int:
+    """The thread of a machine's first CPU, as QEMU names it. Raises Failure."""
+    with suppress(OSError):
+        for thread in Path(f"/proc/{pid}/task").iterdir():
+            if (thread / "comm").read_text().startswith(("CPU 0/", "ALL CPUs/")):
+                return int(thread.name)
+    raise Failure(f"process {pid}: no thread of it is named as QEMU names that of a machine's CPU")
 
 
 def _start() -> None:

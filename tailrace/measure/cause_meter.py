@@ -1,24 +1,23 @@
-"""Finding out, while a trial runs, why its slowest frames are slow: what the recorder and the pollers noted around each
-of them is kept before it is overwritten, and explained after the trial (`causes.py`).
+"""Finding out, while a trial runs, why its slowest frames or interrupts are slow: what the recorder and the pollers
+noted around each of them is kept before it is overwritten, and explained after the trial (`causes.py`).
 """
 
 from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import accumulate, pairwise
 
 from tailrace.errors import Failure
 from tailrace.measure.cause_words import knobs, words
-from tailrace.measure.causes import Account, Cause, Evidence, Holders, Hop, Poller, account, late_wakes
-from tailrace.measure.hops import Sighting, cut, function_name
+from tailrace.measure.causes import Account, Cause, Evidence, Holders, Poller, account, late_wakes
+from tailrace.measure.hops import Sighting, Way
 from tailrace.measure.recorder import Recorder, Watched
 from tailrace.observe.gaps import Gap, Wait
-from tailrace.observe.hop_trace import Record
 from tailrace.observe.recording import Event, Series
-from tailrace.results import model
+from tailrace.results.causes import Cause as FrameCause
+from tailrace.results.causes import CausedFrame, Causes, Recurrence
 from tailrace.results.model import timestamp
 
 #: A round longer than so many seconds is a gap, unless another limit is asked for.
@@ -31,14 +30,25 @@ _LEAST_US, _LEAST_SHARE = 0.5, 0.01
 _NOTABLE_SHARE = 0.1
 
 
+NO_PORTS: Mapping[str, int] = {}
+
+
+@dataclass(frozen=True)
+class Passage:
+    """One that was slow: what its way was cut into, and who had it in each part, as `account()` takes them."""
+
+    sighting: Sighting
+    way: Way
+    times: Sequence[int]
+    holders: Sequence[Holders]
+
+
 @dataclass
 class CauseMeter:
-    """The causes of slow frames, for one trial after the other."""
+    """The causes of slow frames or interrupts, for one trial after the other."""
 
     recorder: Recorder
     watched: Sequence[Watched]
-    worker_of: Callable[[str], str]
-    """The worker that polls a port of the switch."""
     hz: int
     limit_us: float = GAP_LIMIT * 1e6
     _kept: dict[int, Evidence | None] = field(default_factory=dict)
@@ -60,7 +70,7 @@ class CauseMeter:
     @property
     def threads(self) -> dict[int, str]:
         """Our own polling threads, by their ids."""
-        return {each.poller.thread: each.poller.name for each in self.watched}
+        return {each.thread: each.name for each in self.pollers.values()}
 
     # --- while a trial runs ------------------------------------------------------------------------------------------
 
@@ -121,34 +131,27 @@ class CauseMeter:
 
     # --- after it ----------------------------------------------------------------------------------------------------
 
-    def explain(
-        self, slowest: Iterable[Sighting], records: Mapping[int, list[Record]], ports: Sequence[str], hz: int
-    ) -> model.Causes:
-        """The causes of these frames; `ports` are the switch's, by their numbers.
+    def explain_passages(
+        self, passages: Iterable[Passage | None], hz: int, numbers: Mapping[str, int] = NO_PORTS
+    ) -> Causes:
+        """The causes of these, the slowest first; of None nothing is known but that it was among them.
 
-        `hz` is how fast the counter of all stamps ticks, as the tester has measured it. Pollers know it no better than
-        DPDK, which rounds it to 10 MHz.
+        `hz` is how fast the counter of all stamps ticks, as who made them has measured it. Pollers know it no better
+        than DPDK, which rounds it to 10 MHz. `numbers` are those of the switch's ports.
         """
-        numbers = {name: number for number, name in enumerate(ports)}
         self.hz = hz
         recording = self.recorder.recording
         notes = recording.notes(self._began)
-        explained: list[tuple[model.CausedFrame, Account]] = []
+        explained: list[tuple[CausedFrame, Account]] = []
         unexamined = 0
-        for sighting in sorted(slowest, key=lambda each: each.sent - each.received):
-            hops = sorted(records.get(sighting.key, ()), key=lambda record: record.arrived)
-            found = cut(sighting, hops)
-            if found is None:
-                continue
-            evidence = self._kept.get(sighting.key)
-            if evidence is None:
+        for each in passages:
+            evidence = None if each is None else self._kept.get(each.sighting.key)
+            if each is None or evidence is None:
                 unexamined += 1
                 continue
-            way, cycles = found
-            times = list(accumulate(cycles, initial=sighting.sent))
-            accounted = account(way, times, self.holders(hops, numbers), evidence, self.hz)
-            explained.append((self._frame(sighting, accounted, evidence, notes), accounted))
-        return model.Causes(
+            accounted = account(each.way, each.times, each.holders, evidence, self.hz)
+            explained.append((self._frame(each.sighting, accounted, evidence, notes), accounted))
+        return Causes(
             frames=tuple(frame for frame, _ in explained),
             unexamined=unexamined,
             recurrences=self._recurrences([accounted for _, accounted in explained], numbers),
@@ -163,30 +166,10 @@ class CauseMeter:
             missing={each.what: each.why or "" for each in recording.sources if each.origin is None},
         )
 
-    def holders(self, records: Sequence[Record], numbers: Mapping[str, int]) -> list[Holders]:
-        """Who had the frame in each part of its way, by the records of its hops and the numbers of ports."""
-        pollers = self.pollers
-        tester = pollers.get("tester")
-        workers = [pollers.get(self.worker_of(record.source)) for record in records]
-        functions = [pollers.get(function_name(record.target, after.source)) for record, after in pairwise(records)]
-        hops = tuple(
-            Hop(worker, numbers.get(record.source, -1), numbers.get(record.target, -1), record.target, receiver)
-            for record, worker, receiver in zip(records, workers, [*functions, tester], strict=True)
-        )
-        found = [Holders(workers[0], tester, hops)]
-        for number, worker in enumerate(workers):
-            found.append(Holders(worker))
-            if number < len(functions):
-                found.append(Holders(functions[number], workers[number + 1], hops[number + 1 :]))
-        found.append(Holders(tester, workers[-1]))
-        return found
-
-    def _frame(
-        self, sighting: Sighting, accounted: Account, evidence: Evidence, notes: Sequence[Event]
-    ) -> model.CausedFrame:
+    def _frame(self, sighting: Sighting, accounted: Account, evidence: Evidence, notes: Sequence[Event]) -> CausedFrame:
         latency = accounted.total
         causes = tuple(
-            model.Cause(
+            FrameCause(
                 kind=share.cause.kind,
                 text=words(share.cause, share.pollers, self.threads),
                 part=share.part.name,
@@ -204,7 +187,7 @@ class CauseMeter:
         first = accounted.first
         rest = latency - accounted.unexplained - accounted.usual
         small = rest - sum(share.cycles for share in accounted.shares[: len(causes)])
-        return model.CausedFrame(
+        return CausedFrame(
             sequence=sighting.sequence,
             latency_us=self._us(latency),
             sent=timestamp(self.recorder.recording.wall(sighting.sent)),
@@ -250,7 +233,7 @@ class CauseMeter:
         which = "interrupts that ask to reschedule" if note.name == "reschedule" else "interrupts"
         return f"{note.extra} {which} on CPU {note.cpu} {around}" if note.kind == "counted" else ""
 
-    def _recurrences(self, accounts: Sequence[Account], numbers: Mapping[str, int]) -> tuple[model.Recurrence, ...]:
+    def _recurrences(self, accounts: Sequence[Account], numbers: Mapping[str, int]) -> tuple[Recurrence, ...]:
         """Causes of these frames over the whole trial, those that rank first most often in front.
 
         `numbers` are those of the switch's ports.
@@ -272,7 +255,7 @@ class CauseMeter:
             if series is None:
                 continue
             found.append(
-                model.Recurrence(
+                Recurrence(
                     text=words(cause, tuple(held[cause]), self.threads),
                     cpu=cause.cpu,
                     first_of=times,

@@ -11,7 +11,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from tailrace.measure.cause_meter import CauseMeter
+from tailrace.measure.frame_causes import FrameCauses
 from tailrace.measure.hops import Sighting, Slowest, join, sample_every
 from tailrace.observe.hop_trace import HopTrace
 from tailrace.results.hops import Joined
@@ -32,7 +32,7 @@ _MANY = 10e6
 class HopMeter:
     """The hop trace of one switch, for one trial after the other."""
 
-    def __init__(self, switch: Control, causes: CauseMeter | None = None) -> None:
+    def __init__(self, switch: Control, causes: FrameCauses | None = None) -> None:
         self._switch = switch
         self._causes = causes
         config = switch.call("config.get")["config"]

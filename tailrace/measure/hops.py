@@ -48,8 +48,9 @@ class Sighting:
 class Part:
     """One part of a way."""
 
-    kind: Literal["ring", "switch", "function"]
-    """"ring": waiting for the switch or the tester; "switch": being copied; "function": with a function."""
+    kind: Literal["ring", "switch", "function", "interrupt"]
+    """"ring": waiting for the switch or the tester; "switch": being copied; "function": with a function;
+    "interrupt": of an interrupt, which is in one."""
     name: str
 
 

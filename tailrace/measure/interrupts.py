@@ -15,14 +15,18 @@ from signal import SIGCONT, SIGSTOP
 from typing import Any, Literal
 
 from tailrace.errors import Failure, Fault
+from tailrace.functions.hypervisor import vcpu_thread
 from tailrace.functions.machine import InMachine
 from tailrace.functions.program import INTERRUPT_RECEIVER
 from tailrace.functions.runtime import Instance
+from tailrace.measure.causes import Poller
 from tailrace.measure.discipline import Watched
 from tailrace.measure.host.plan import HostPlan
 from tailrace.measure.host.run import measure_host
 from tailrace.measure.host.tools import PRIORITY, Progress, Setting, Slice
+from tailrace.measure.interrupt_causes import InterruptCauses
 from tailrace.measure.progress import Reporter
+from tailrace.measure.recorder import Recorder
 from tailrace.node.record import FilePath, Process
 from tailrace.process.launch import Launcher, why_ended
 from tailrace.process.process import Limits
@@ -108,6 +112,8 @@ class Side:
     clock: Literal["monotonic", "tai"] = "monotonic"
     """By which they are due at whole periods."""
     account: Account = field(default_factory=Account)
+    causes: InterruptCauses | None = None
+    """Who finds out why the slowest were slow, where that is asked for."""
     _control: Control | None = None
     _sender: Process | None = None
     _receiver: Process | None = None
@@ -185,10 +191,25 @@ class Side:
                 raise self._launcher.failure(self.side, f"the receiver {self.side} was not ready in time")
             time.sleep(0.05)
 
+    def poller(self, core: int) -> Poller:
+        """The receiver's thread: of a machine that of its CPU. While it is up. Raises Failure."""
+        assert self._receiver is not None
+        pid = self._receiver.pid
+        return Poller(self.side, pid if self.side == NATIVE else vcpu_thread(pid), core)
+
+    def record(self, recorder: Recorder, core: int) -> None:
+        """From now on the recorder's events say why interrupts were slow. While it is up. Raises Failure."""
+        assert self._control is not None
+        hz = int(self._control.call("interrupts.look")["tsc_hz"])
+        self.causes = InterruptCauses(recorder, (), hz, poller=self.poller(core))
+
     def measure(self, setting: Setting, seconds: int, progress: Progress) -> Mapping[str, Mapping[int, Slice]]:
         assert self._control is not None and self._receiver is not None
         self._receiver.id.signal(SIGCONT)
+        if self.causes is not None:
+            self.causes.begin()
         result = self._slice(self._control, seconds, progress)
+        causes = self.causes.explain() if self.causes is not None else None
         self._receiver.id.signal(SIGSTOP)
         self.account.add(result)
         if result["fault"] is not None:
@@ -197,7 +218,7 @@ class Side:
         if self.budget_ns is not None:
             budget = Budget(us=self.budget_ns / 1000, late=int(result["over"]), missed=missed + int(result["held"]))
         return {
-            self.name: {_cpu(setting.cpus, RECEIVER): Slice(_histogram(result["latency"]), missed, budget)},
+            self.name: {_cpu(setting.cpus, RECEIVER): Slice(_histogram(result["latency"]), missed, budget, causes)},
             TIMER: {_cpu(setting.cpus, SENDS): Slice(_histogram(result["late"]))},
         }
 
@@ -214,6 +235,8 @@ class Side:
         try:
             while True:
                 found: dict[str, Any] = control.call("interrupts.look")
+                if self.causes is not None:
+                    self.causes.note(found)
                 if "result" in found:
                     result: dict[str, Any] = found["result"]
                     return result
@@ -241,9 +264,19 @@ def _histogram(latency: Mapping[str, Any]) -> Histogram:
 
 
 def measure_interrupts(
-    plan: HostPlan, sides: Sequence[Side], image: str | None, folder: RunFolder, launcher: Launcher, report: Reporter
+    plan: HostPlan,
+    sides: Sequence[Side],
+    image: str | None,
+    folder: RunFolder,
+    launcher: Launcher,
+    report: Reporter,
+    *,
+    causes: bool = False,
 ) -> None:
-    """All sides in turn, as the plan has it. Raises Failure, Mistake."""
+    """All sides in turn, as the plan has it; with `causes` also why the slowest interrupts were slow.
+
+    Raises Failure, Mistake.
+    """
     core = _cpu(plan.cpus, RECEIVER)
     clock, began = Watched(), time.monotonic()
 
@@ -255,6 +288,13 @@ def measure_interrupts(
         for side in sides:
             report.stage(f"starting {side.side}", START_SECONDS if side.side == NATIVE else BOOT_SECONDS)
             up.enter_context(side.up(launcher, core, plan.control, image))
+        if causes:
+            recorder = Recorder.start(launcher, [side.poller(core) for side in sides], plan.control)
+            up.callback(recorder.close)
+            for note in recorder.missing():
+                folder.note(note)
+            for side in sides:
+                side.record(recorder, core)
         look()
         try:
             measure_host(plan, folder, report, after=look)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 
@@ -104,6 +104,12 @@ class Recorder:
                 raise launcher.failure(RECORDER, "the recorder did not start")
             time.sleep(0.01)
         return cls(launcher, process, file, Recording(path))
+
+    def missing(self) -> Iterator[str]:
+        """What cannot be recorded on this machine, to be said."""
+        for source in self.recording.sources:
+            if source.origin is None:
+                yield f"{source.what} cannot be recorded here: {source.why}"
 
     def close(self) -> None:
         """Ends it."""

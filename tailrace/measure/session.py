@@ -19,10 +19,11 @@ from pathlib import Path
 from typing import Any
 
 from tailrace.errors import Failure, Fault, Interrupted, Mistake, TailraceError
-from tailrace.measure.cause_meter import GAP_LIMIT, CauseMeter
+from tailrace.measure.cause_meter import GAP_LIMIT
 from tailrace.measure.clock import check_clock
 from tailrace.measure.facts import host_facts, tool_versions
 from tailrace.measure.floor import floor_seconds, measure_floor
+from tailrace.measure.frame_causes import FrameCauses
 from tailrace.measure.hop_meter import LOOK, HopMeter
 from tailrace.measure.overtaking import overtaking_note
 from tailrace.measure.profile import Profile
@@ -168,7 +169,7 @@ class Tracing:
                 session.hops.close()
 
 
-def _start_causes(session: Session, limit: float) -> CauseMeter:
+def _start_causes(session: Session, limit: float) -> FrameCauses:
     """Starts to record what can delay a frame on the session's node; gaps are rounds longer than `limit` seconds."""
     node = session.node
     if node is None:
@@ -177,10 +178,9 @@ def _start_causes(session: Session, limit: float) -> CauseMeter:
     watched = pollers_of(placement, node.fabric.processes(), node.state.processes(), session.tester)
     pollers = [each.poller for each in watched]
     recorder = Recorder.start(node.launcher, pollers, place_recorder(placement))
-    for source in recorder.recording.sources:
-        if source.origin is None:
-            session.folder.note(f"{source.what} cannot be recorded here: {source.why}")
-    return CauseMeter(recorder, watched, worker_of(node), watched[0].gaps.tsc_hz, limit * 1e6)
+    for note in recorder.missing():
+        session.folder.note(note)
+    return FrameCauses(recorder, watched, watched[0].gaps.tsc_hz, limit * 1e6, worker_of=worker_of(node))
 
 
 def _cause(error: BaseException) -> TailraceError:

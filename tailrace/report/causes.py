@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 from tailrace.report.figures import MISSING, count, microseconds, plain, trial_name
-from tailrace.results.model import Cause, CausedFrame, Causes, Run
+from tailrace.results.causes import Cause, CausedFrame, Causes
+from tailrace.results.model import Run
 
 INCIDENTS = 10
 """How many are shown; results.json has all frames."""
@@ -20,8 +21,30 @@ KNOBS = CAUSE_TITLES.index("knobs")
 
 
 @dataclass(frozen=True)
+class What:
+    """What was slow, in words."""
+
+    name: str
+    sent: str
+    remark: str
+
+
+FRAME = What(
+    "frame",
+    "sent",
+    "Unexplained: a polling thread was held up, and nothing recorded shows why; firmware or a hypervisor may be the "
+    "cause. Usual: no thread was held up; it worked, or the frame waited behind others.",
+)
+INTERRUPT = What(
+    "interrupt",
+    "raised",
+    "Usual: nothing that was recorded kept the receiver; of a machine, what its guest did is in the usual time, too.",
+)
+
+
+@dataclass(frozen=True)
 class Incident:
-    """One slow frame, and why."""
+    """One slow frame or interrupt, and why."""
 
     heading: str
     parts: tuple[tuple[str, str, str], ...]
@@ -32,7 +55,7 @@ class Incident:
 
 @dataclass(frozen=True)
 class Table:
-    """One direction of a trial: its slowest incidents, and how often their causes came."""
+    """One direction of a trial, or one receiver: its slowest incidents, and how often their causes came."""
 
     heading: str
     incidents: tuple[Incident, ...]
@@ -41,11 +64,14 @@ class Table:
 
 
 def tables(run: Run) -> Iterator[Table]:
-    """A table for each direction whose causes were recorded."""
+    """A table for each direction, and each receiver of interrupts, whose causes were recorded."""
     for trial in run.trials:
         for way in trial.directions:
             if way.hops is not None and way.hops.causes is not None:
                 yield table_of(f"{trial_name(trial)}, {plain(way.name)}", way.hops.causes)
+    for host_trial in run.host_trials:
+        if host_trial.causes is not None:
+            yield table_of(plain(host_trial.name), host_trial.causes, INTERRUPT)
 
 
 def incidents(frames: Sequence[CausedFrame]) -> list[tuple[CausedFrame, int]]:
@@ -65,12 +91,12 @@ def _received(frame: CausedFrame) -> datetime:
     return frame.sent + timedelta(microseconds=frame.latency_us)
 
 
-def table_of(heading: str, causes: Causes) -> Table:
-    """The table of one direction's causes."""
+def table_of(heading: str, causes: Causes, what: What = FRAME) -> Table:
+    """The table of one direction's or one receiver's causes."""
     shown = incidents(causes.frames)
     return Table(
         heading=heading,
-        incidents=tuple(_incident(frame, more) for frame, more in shown[:INCIDENTS]),
+        incidents=tuple(_incident(frame, more, what) for frame, more in shown[:INCIDENTS]),
         cause_rows=tuple(
             (
                 plain(each.text),
@@ -82,17 +108,18 @@ def table_of(heading: str, causes: Causes) -> Table:
             )
             for each in causes.recurrences
         ),
-        remarks=tuple(_remarks(causes, len(shown))),
+        remarks=tuple(_remarks(causes, len(shown), what)),
     )
 
 
-def _incident(frame: CausedFrame, more: int) -> Incident:
+def _incident(frame: CausedFrame, more: int, what: What) -> Incident:
     others = f" and {more} more" if more else ""
     where = f", held up in {plain(frame.part)}" if frame.part is not None else ""
     cpu = f" on CPU {frame.cpu}" if frame.cpu is not None else ""
     latency = microseconds(frame.latency_us)
+    when = f"{what.sent} {frame.sent:%H:%M:%S.%f} UTC"
     return Incident(
-        f"frame {count(frame.sequence)}{others}: {latency} µs{where}{cpu}, sent {frame.sent:%H:%M:%S.%f} UTC",
+        f"{what.name} {count(frame.sequence)}{others}: {latency} µs{where}{cpu}, {when}",
         tuple(
             (f"{microseconds(us)} µs", f"{us / frame.latency_us if frame.latency_us else 0:.0%}", plain(text))
             for us, text in _parts(frame)
@@ -119,23 +146,21 @@ def _words(cause: Cause) -> str:
     return f"{cause.text}; {', '.join(f'{name} {microseconds(us)} µs' for name, us in cause.held_up_us.items())}"
 
 
-def _remarks(causes: Causes, number: int) -> Iterator[str]:
+def _remarks(causes: Causes, number: int, what: What) -> Iterator[str]:
     yield (
-        f"{count(len(causes.frames))} slow frames in {count(number)} incident{'' if number == 1 else 's'}. Causes, "
-        "unexplained and usual time add up to a frame's latency. Unexplained: a polling thread was held up, and "
-        "nothing recorded shows why; firmware or a hypervisor may be the cause. Usual: no thread was held up; it "
-        "worked, or the frame waited behind others."
+        f"{count(len(causes.frames))} slow {what.name}s in {count(number)} incident{'' if number == 1 else 's'}. "
+        f"Causes, unexplained and usual time add up to the latency. {what.remark}"
     )
     mostly = sum(frame.unexplained_us > max((each.us for each in frame.causes), default=0) for frame in causes.frames)
     if mostly:
-        yield f"In {count(mostly)} of the slow frames the unexplained time is longer than any cause."
+        yield f"In {count(mostly)} of the slow {what.name}s the unexplained time is longer than any cause."
     held = [f"{plain(name)} {count(times)}" for name, times in causes.gaps.items()]
     if held:
         yield f"Held up for more than {causes.limit_us:g} µs in the trial: {', '.join(held)} times."
     if causes.unexamined:
         yield (
-            f"Of the slowest frames, {count(causes.unexamined)} were overwritten in the recording before they were "
-            "read."
+            f"Of the slowest {what.name}s, {count(causes.unexamined)} were overwritten in the recording before they "
+            "were read."
         )
     if causes.lost:
         yield f"The kernel could not deliver {count(causes.lost)} events, so causes may be missing above."

@@ -6,6 +6,7 @@ from typing import Literal
 
 from pydantic import AwareDatetime, Field
 
+from tailrace.results.causes import Causes
 from tailrace.results.record import Amount, ClockStep, Count, Gap, HistogramReference, Latency, Record
 
 
@@ -59,6 +60,9 @@ class HostTrial(Record):
     latency_us: Latency | None = Field(description="The values in µs; null if there are none.")
     budget: Budget | None = Field(
         default=None, description="Of interrupts with a budget, how it was kept; null of everything else."
+    )
+    causes: Causes | None = Field(
+        default=None, description="Why the slowest interrupts were slow; null unless it was asked for."
     )
     histogram: HistogramReference | None = Field(description="The whole distribution; null if there is no value.")
     intervals: tuple[HostInterval, ...] = Field(description="The slices in order of time.")

@@ -17,6 +17,7 @@ from typing import Annotated, Any, Literal
 from pydantic import AwareDatetime, Field, JsonValue, ValidationError, computed_field, model_validator
 
 from tailrace.errors import Mistake
+from tailrace.results.causes import Causes
 from tailrace.results.comparison import ComparisonFinding, MatrixCell, Place, places
 from tailrace.results.findings import BurstFinding, ExitsFinding, LossFinding, ReorderFinding, ThroughputFinding
 from tailrace.results.host import HostSoak, HostTrial
@@ -85,76 +86,6 @@ class SlowFrame(Record):
     latency_us: Amount = Field(description="Its latency in µs.")
     parts: tuple[str, ...] = Field(description="Names of the parts of its way.")
     parts_us: tuple[Amount, ...] = Field(description="Time in each part in µs; they add up to its latency.")
-
-
-class Cause(Record):
-    """What took a part of one frame's latency."""
-
-    kind: str = Field(
-        description="stopped, blocked, nmi, interrupt, softirq, task, asleep or fault (a page fault): what kept a "
-        "polling thread from its work; or full: a port had no room, and nothing is known of who should have made some."
-    )
-    text: str = Field(description="The cause in words.")
-    part: str = Field(description="The part of the frame's way that it took most of.")
-    thread: str = Field(description="The polling thread that it held up most: worker-N, tester, or a function's name.")
-    held_up_us: dict[str, Amount] = Field(
-        default_factory=dict,
-        description="What it took from each polling thread that it held up, in µs; they add up to what it took of the "
-        "frame. Empty in older runs.",
-    )
-    cpu: Count = Field(description="The CPU that it was on.")
-    us: Amount = Field(description="What it took of the frame's latency, in µs.")
-    share: Amount = Field(description="The same as a part of the latency.")
-    events: Count = Field(description="Events that it consists of.")
-    knobs: tuple[str, ...] = Field(description="Knobs of `tailrace host apply` that act on it.")
-
-
-class CausedFrame(Record):
-    """Why one frame was slow: causes, unexplained and usual add up to its latency."""
-
-    sequence: Count = Field(description="Its sequence number in its stream.")
-    latency_us: Amount = Field(description="Its latency in µs.")
-    sent: AwareDatetime = Field(description="When it was sent, by the wall clock.")
-    sent_tsc: Count = Field(description="The same by the time stamp counter.")
-    part: str | None = Field(description="Where it was held up: a part of its way; null if it was not.")
-    cpu: Count | None = Field(description="On which CPU; null if it was not.")
-    causes: tuple[Cause, ...] = Field(
-        description="Causes, the greatest first; one that held up several polling threads of its CPU is one."
-    )
-    unexplained_us: Amount = Field(
-        description="Time in µs in which a polling thread was held up and nothing shows why: firmware or a hypervisor "
-        "may be behind it."
-    )
-    usual_us: Amount = Field(description="Time in µs in which nobody was held up: at work, or behind other frames.")
-    evidence: tuple[str, ...] = Field(description="What was seen meanwhile and has no length of its own.")
-
-
-class Recurrence(Record):
-    """How often a cause came in the whole trial, whether or not it hit a frame."""
-
-    text: str = Field(description="The cause in words.")
-    cpu: Count = Field(description="The CPU.")
-    first_of: Count = Field(description="Among the frames that were explained, those that it ranks first of.")
-    count: Count = Field(description="How often it came in the trial.")
-    total_us: Amount = Field(description="What it took of the CPU in all, in µs.")
-    longest_us: Amount = Field(description="The longest that came in the trial, in µs.")
-    knobs: tuple[str, ...] = Field(description="Knobs of `tailrace host apply` that act on it.")
-
-
-class Causes(Record):
-    """Why the slowest frames were slow, from what a recorder noted of the CPUs and the polling threads."""
-
-    frames: tuple[CausedFrame, ...] = Field(
-        description="The slowest frames that could be explained, the slowest first."
-    )
-    unexamined: Count = Field(description="Slowest frames whose events were gone before they were read.")
-    recurrences: tuple[Recurrence, ...] = Field(description="Causes of these frames, over the whole trial.")
-    gaps: dict[str, Count] = Field(description="How often each polling thread was held up longer than the limit.")
-    limit_us: Amount = Field(description="A round of a polling loop longer than this is a gap, in µs.")
-    clock_error_us: Amount = Field(description="How exactly the kernel's times are known on the tester's clock, in µs.")
-    lost: Count = Field(description="Events that the kernel could not deliver.")
-    recorded: dict[str, str] = Field(description="What was recorded, and from where.")
-    missing: dict[str, str] = Field(description="What could not be recorded on this machine, and why.")
 
 
 class Hops(Record):

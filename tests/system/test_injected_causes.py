@@ -30,7 +30,7 @@ from tailrace.measure.session import Request, Session, Tracing, run_on_node
 from tailrace.node.plan import make_plan
 from tailrace.observe.gaps import Gaps
 from tailrace.process.process import descendants
-from tailrace.results.model import Cause, CausedFrame
+from tailrace.results.causes import Cause, CausedFrame
 from tailrace.spec.load import parse_spec
 
 pytestmark = [

@@ -8,9 +8,10 @@ from typing import Any
 from tester_results import both_ways, latency
 
 from tailrace.results import RunFolder
+from tailrace.results.causes import Causes
 from tailrace.results.histogram import from_tester
 from tailrace.results.hops import Joined
-from tailrace.results.model import Causes, HopPart, Hops, SlowFrame
+from tailrace.results.model import HopPart, Hops, SlowFrame
 from tailrace.results.no_loss import NoLossRate
 
 

@@ -17,15 +17,16 @@ from tailrace.bench.browser import CHROMIUM, browser
 from tailrace.measure.cause_meter import CauseMeter
 from tailrace.measure.causes import Account, Holders, Hop, Poller, Share
 from tailrace.measure.causes import Cause as Held
+from tailrace.measure.frame_causes import FrameCauses
 from tailrace.measure.hops import Part
 from tailrace.observe.gaps import Wait
 from tailrace.observe.hop_trace import Record
 from tailrace.observe.recording import Series
-from tailrace.report.causes import incidents, table_of
+from tailrace.report.causes import INTERRUPT, incidents, table_of
 from tailrace.report.html import write_report
 from tailrace.report.table import print_run
 from tailrace.results import RunFolder
-from tailrace.results.model import Cause, CausedFrame, Causes, Recurrence
+from tailrace.results.causes import Cause, CausedFrame, Causes, Recurrence
 
 BEGAN = datetime(2026, 11, 22, 12, 0, 0, tzinfo=UTC)
 HOG = Cause(
@@ -88,6 +89,13 @@ def many(sequence: int = 10, at_us: float = 100.0) -> CausedFrame:
             "evidence": ("tester noted 3 gaps, the longest 690.0 µs", "the hypervisor took 10 ms of CPU 0"),
         }
     )  # fmt: skip
+
+
+def test_of_interrupts_it_says_when_they_were_raised() -> None:
+    table = table_of("interrupt-native", causes(frame(10, 100)), INTERRUPT)
+    (incident,) = table.incidents
+    assert incident.heading.startswith("interrupt 10: 250 µs, held up in") and ", raised 12:00:00" in incident.heading
+    assert table.remarks[0].startswith("1 slow interrupts in 1 incident. ") and "machine" in table.remarks[0]
 
 
 def test_what_a_frame_is_told_to_have_waited_for_adds_up_the_greatest_first() -> None:
@@ -190,7 +198,7 @@ def test_who_had_the_frame_in_each_part_of_its_way() -> None:
     tester, first, one, two = (
         Poller(name, number, number % 3) for number, name in enumerate(("tester", "first", "worker-0", "worker-1"))
     )
-    meter = object.__new__(CauseMeter)
+    meter = object.__new__(FrameCauses)
     meter.watched = [Watched(each) for each in (tester, first, one, two)]  # type: ignore[misc]
     meter.worker_of = {"tester.a": "worker-0", "first.1": "worker-1", "other.1": "worker-1"}.__getitem__
     hops = [Record(1, 10, 11, "tester.a", "first.0"), Record(1, 20, 21, "first.1", "tester.b")]

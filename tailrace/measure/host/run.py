@@ -22,6 +22,7 @@ from tailrace.measure.wall_clock import WallClock, boot_seconds
 from tailrace.resources.boot import boot_id
 from tailrace.resources.topology import allowed_cpus
 from tailrace.results import Run, RunFolder
+from tailrace.results.causes import Causes
 from tailrace.results.histogram import Histogram, merge
 from tailrace.results.host import Budget, HostInterval, HostSoak, HostTrial
 from tailrace.results.model import ClockStep, Gap, timestamp
@@ -41,6 +42,7 @@ class _Series:
     seconds: float = 0.0
     intervals: list[HostInterval] = field(default_factory=list)
     budget: Budget | None = None
+    causes: Causes | None = None
 
 
 def measure_host(
@@ -96,7 +98,7 @@ def _read_series(folder: RunFolder) -> dict[Key, _Series]:
         if trial.histogram is not None and trial.latency_us is not None:
             histogram = load_histogram(folder.path, trial.histogram, trial.latency_us)
         found[trial.host_profile, trial.test, trial.load, trial.cpu] = _Series(
-            trial.started, histogram, trial.missed, trial.duration_s, list(trial.intervals), trial.budget
+            trial.started, histogram, trial.missed, trial.duration_s, list(trial.intervals), trial.budget, trial.causes
         )
     return found
 
@@ -151,6 +153,8 @@ def _add(series: _Series, found: Slice, start: float, seconds: int) -> None:
         series.budget = Budget(
             us=so_far.us, late=so_far.late + found.budget.late, missed=so_far.missed + found.budget.missed
         )
+    if found.causes is not None:
+        series.causes = found.causes if series.causes is None else series.causes.and_later(found.causes)
     series.seconds += seconds
 
 
@@ -169,6 +173,7 @@ def _trial(key: Key, series: _Series, role: str) -> HostTrial:
         missed=series.missed,
         latency_us=series.histogram.latency(),
         budget=series.budget,
+        causes=series.causes,
         histogram=None,
         intervals=tuple(series.intervals),
     )

@@ -15,6 +15,7 @@ from typing import Any, Protocol
 from tailrace.measure.host.program import run
 from tailrace.process.programs import system_program
 from tailrace.resources.cpus import show_list
+from tailrace.results.causes import Causes
 from tailrace.results.histogram import Histogram, index_of
 from tailrace.results.host import Budget
 
@@ -49,6 +50,7 @@ class Slice:
     histogram: Histogram
     missed: int = 0
     budget: Budget | None = None
+    causes: Causes | None = None
 
 
 class Tool(Protocol):
