@@ -111,7 +111,9 @@ class MadeUp:
         self.taken += 1
         self.look()
         now = self._now = time.monotonic()
-        return Snapshot(now, at(now, {key: each for key, each in self.rates.items() if key[0] in kinds}), self.facts)
+        return Snapshot(
+            now, at(now, {key: each for key, each in self.rates.items() if not kinds or key[0] in kinds}), self.facts
+        )
 
     def tables(self, *kinds: str) -> list[Table]:
         """Of the same moment as the snapshot."""
