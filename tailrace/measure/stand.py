@@ -188,14 +188,14 @@ def _occupy(launcher: Launcher, fabric: Fabric, scene: Scene, kind: Kind, where:
         _wait_for_sockets(launcher, ports, started)
         place = where.functions[function.name]
         instance = Instance(
-            function.name,
-            function.kind,
-            ports,
-            place,
-            function.memory_bytes,
-            scene.huge,
-            function.settings,
-            launcher.state.group,
+            name=function.name,
+            kind=function.kind,
+            ports=ports,
+            place=place,
+            memory_bytes=function.memory_bytes,
+            huge=scene.huge,
+            settings=function.settings,
+            group=launcher.state.group,
         )
         started.append(_RUNTIME.start(launcher, instance).process)
     ends = [(name.removeprefix("tester."), uris[name]) for name in TESTER_ENDS]
