@@ -162,6 +162,7 @@ def carry(sender: Network, receiver: Network, there: str, size: int = BYTES) -> 
     family = socket.AF_INET6 if ":" in there else socket.AF_INET
     data = bytes(range(251)) * (size // 251 + 1)
     listener = receiver.socket(family, socket.SOCK_STREAM)
+    listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # the connection before may still be closing
     listener.bind((there, 5001))
     listener.listen()
     connection = sender.socket(family, socket.SOCK_STREAM)
