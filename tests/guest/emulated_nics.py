@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import gzip
+import os
 import select
 import socket
 import time
@@ -220,9 +221,11 @@ class SwitchInside(RunningSwitch):
         return self._running.output().count(text)
 
     def slots(self) -> list[Slot]:
-        text = self.machine.run(f"head -c {PAGE_START} {FOLDER}/page | gzip -1 | base64 -w 0")
+        read = f"stat -c %s {FOLDER}/page; head -c {PAGE_START} {FOLDER}/page | gzip -1 | base64 -w 0"
+        size, start = self.machine.run(read).split()
         copy = self._files / "page"
-        copy.write_bytes(gzip.decompress(base64.b64decode(text)))
+        copy.write_bytes(gzip.decompress(base64.b64decode(start)))
+        os.truncate(copy, int(size))
         page = Page(copy)
         slots = page.slots()
         page.close()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import threading
+import time
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -142,9 +143,12 @@ def test_a_machine_that_libvirt_has_forgotten_is_ended_and_nobody_else(
     monkeypatch.setattr(hypervisor, "_answers", lambda: False)
     argument = "guest=tailrace-fw,debug-threads=on" if ours else "guest=tailrace-fw2,debug-threads=on"
     with subprocess.Popen([argument, "600"], executable="/usr/bin/sleep") as process:
+        while not Path(f"/proc/{process.pid}/cmdline").read_bytes():
+            time.sleep(0.01)  # Linux has ended the old program, and not yet written the arguments of the new one
         (tmp_path / "tailrace-fw.pid").write_text(f"{process.pid}\n")
         (tmp_path / "tailrace-fw.xml").write_text("<domstatus state='paused' reason='starting up' pid='0'>\n")
         for _ in range(2):
             hypervisor.end_machine("tailrace-fw")
-        assert bool(list(tmp_path.iterdir())) != ours and (process.poll() is None) != ours
+        left, ended = list(tmp_path.iterdir()), process.poll() is not None
         process.kill()
+    assert bool(left) != ours and ended == ours
