@@ -9,6 +9,7 @@ import hashlib
 import json
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass, field, replace
+from functools import cache
 from typing import Any, Literal
 
 from pydantic import TypeAdapter, ValidationError
@@ -302,7 +303,7 @@ class Plan:
     def read(cls, data: dict[str, Any]) -> Plan:
         """A plan that was kept as data. Raises Mistake if another version of Tailrace wrote it."""
         try:
-            return _READER.validate_python(data)
+            return _reader().validate_python(data)
         except ValidationError:
             raise Mistake(
                 "what is up was planned by another version of Tailrace; run `tailrace down`, then `tailrace up SPEC`"
@@ -366,7 +367,10 @@ class Plan:
         return said + [f"note: {note}" for note in self.notes]
 
 
-_READER = TypeAdapter(Plan)
+@cache
+def _reader() -> TypeAdapter[Plan]:
+    """Made when it is needed: that takes longer than most commands do."""
+    return TypeAdapter(Plan)
 
 
 def identity_of(data: dict[str, Any]) -> str:

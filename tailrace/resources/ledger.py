@@ -14,6 +14,7 @@ import stat
 from collections.abc import Collection, Iterator
 from contextlib import ExitStack, contextmanager, nullcontext, suppress
 from dataclasses import asdict, dataclass
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -77,7 +78,10 @@ class Claim:
         return self.boot == boot_id() and alive and (Path(self.folder) / "state.json").exists()
 
 
-_READER = TypeAdapter(Claim)
+@cache
+def _reader() -> TypeAdapter[Claim]:
+    """Made when it is needed."""
+    return TypeAdapter(Claim)
 
 
 def ledger_folder() -> Path:
@@ -177,7 +181,7 @@ def _read(path: Path) -> Claim | None:
     """None if it cannot be read: it has just gone, or another version has written it."""
     try:
         document: Any = json.loads(path.read_text())
-        return _READER.validate_python(document)
+        return _reader().validate_python(document)
     except (OSError, ValueError, ValidationError):
         return None
 

@@ -23,7 +23,7 @@ from tailrace.spec import units
 class Model(BaseModel):
     """Takes no key that it does not know, no text or fraction for a whole number, and never changes."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True, strict=True, arbitrary_types_allowed=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, strict=True, arbitrary_types_allowed=True, defer_build=True)
 
 
 class ShortSchema:
