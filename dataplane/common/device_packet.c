@@ -67,15 +67,26 @@ static int set(int fd, int name, int value)
 	return setsockopt(fd, SOL_PACKET, name, &value, sizeof(value)) == 0 ? 0 : -errno;
 }
 
-/* Have the socket get nothing, or everything.  Returns 0 or -errno. */
-static int set_deaf(int fd, bool deaf)
-{
-	struct sock_filter nothing = BPF_STMT(BPF_RET | BPF_K, 0);
-	const struct sock_fprog filter = {.len = 1, .filter = &nothing};
+enum hears { NOTHING, FROM_ELSEWHERE };
 
-	return setsockopt(fd, SOL_SOCKET, deaf ? SO_ATTACH_FILTER : SO_DETACH_FILTER, &filter, sizeof(filter)) == 0
-		       ? 0
-		       : -errno;
+/*
+ * Have the socket get nothing, or what others send.  Sockets of a group are given what the host sends, too, whatever
+ * each of them has asked for (PACKET_IGNORE_OUTGOING).  Returns 0 or -errno.
+ */
+static int set_hears(int fd, enum hears hears, bool grouped)
+{
+	struct sock_filter nothing[] = {BPF_STMT(BPF_RET | BPF_K, 0)};
+	struct sock_filter elsewhere[] = {
+		BPF_STMT(BPF_LD | BPF_W | BPF_ABS, (uint32_t)(SKF_AD_OFF + SKF_AD_PKTTYPE)),
+		BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, PACKET_OUTGOING, 0, 1),
+		BPF_STMT(BPF_RET | BPF_K, 0),
+		BPF_STMT(BPF_RET | BPF_K, UINT32_MAX),
+	};
+	const struct sock_fprog filter = hears == NOTHING ? (struct sock_fprog){RTE_DIM(nothing), nothing}
+							  : (struct sock_fprog){RTE_DIM(elsewhere), elsewhere};
+	const int change = hears == NOTHING || grouped ? SO_ATTACH_FILTER : SO_DETACH_FILTER;
+
+	return setsockopt(fd, SOL_SOCKET, change, &filter, sizeof(filter)) == 0 ? 0 : -errno;
 }
 
 /* A socket that is not bound to the interface yet.  Returns 0 or -errno. */
@@ -124,8 +135,8 @@ static int make_ring(struct packet_socket *packet)
 	return 0;
 }
 
-/* Have a socket, which is deaf, receive from the interface, with others of its group (0: a new one).  Returns 0 or
- * -errno. */
+/* Have a socket, which hears nothing yet, receive from the interface, with others of its group (0: a new one).  Returns
+ * 0 or -errno. */
 static int begin(const struct packet_socket *packet, unsigned interface, bool several, int *group)
 {
 	const struct sockaddr_ll from = {
@@ -155,9 +166,9 @@ static int open_queue(struct packet_queue *queue)
 	if (rc == 0)
 		rc = make_ring(&queue->careful);
 	if (rc == 0)
-		rc = set_deaf(queue->usual.fd, true);
+		rc = set_hears(queue->usual.fd, NOTHING, false);
 	if (rc == 0)
-		rc = set_deaf(queue->careful.fd, true);
+		rc = set_hears(queue->careful.fd, NOTHING, false);
 	if (rc != 0)
 		return rc;
 	queue->wait_fd = epoll_create1(EPOLL_CLOEXEC);
@@ -186,7 +197,7 @@ int packet_open(struct packet_queue *queues, unsigned count, const struct packet
 		rc = begin(&queues[i].usual, options->interface, count > 1, &group);
 	/* Until all are of one group, each has everything. */
 	for (unsigned i = 0; i < count && rc == 0; i++)
-		rc = set_deaf(queues[i].usual.fd, false);
+		rc = set_hears(queues[i].usual.fd, FROM_ELSEWHERE, count > 1);
 	if (rc != 0)
 		packet_close(queues, count);
 	return rc;
@@ -255,8 +266,8 @@ static bool be_careful(struct packet_queue *queues, unsigned count)
 		if (begin(&queues[i].careful, queues[i].interface, count > 1, &group) != 0)
 			return false;
 	for (unsigned i = 0; i < count; i++) {
-		set_deaf(queues[i].usual.fd, true);
-		set_deaf(queues[i].careful.fd, false);
+		set_hears(queues[i].usual.fd, NOTHING, false);
+		set_hears(queues[i].careful.fd, FROM_ELSEWHERE, count > 1);
 		__atomic_store_n(&queues[i].stuck, true, __ATOMIC_RELAXED);
 	}
 	return true;

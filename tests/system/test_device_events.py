@@ -274,6 +274,27 @@ def test_several_queues_and_too_few(network: Network, switch: RunningSwitch, gue
     end.close()
 
 
+@pytest.mark.parametrize("queues", [1, 2])
+def test_what_the_host_sends_by_an_interface_is_not_received(
+    network: Network, switch: RunningSwitch, guest: Guest, queues: int
+) -> None:
+    network.pair("left", "right")
+    switch.add_device("wan", "if:left", queues=queues)
+    switch.wait_state("wan", "up")
+    switch.join("wan", "guest")
+    end, host = End(network, "right"), End(network, "left")
+    wanted = frames()
+    host.send(wanted[0])
+    assert end.wait_received(1) == wanted[:1]
+    guest.offer(COUNT)
+    for frame in wanted:
+        end.send(frame)
+    assert sorted(guest.wait_received(COUNT)) == sorted(wanted)
+    assert switch.counters("wan")["received_packets"] == COUNT
+    end.close()
+    host.close()
+
+
 @pytest.mark.parametrize("scheme", ["if", "xdp"])
 def test_a_change_that_is_refused_while_a_device_is_gone(
     network: Network, switch: RunningSwitch, guest: Guest, scheme: str
