@@ -53,8 +53,9 @@ def change_over(
     before = list(state.record.things)
     staged: list[str] = []
     try:
-        fabric.check(wanted.config, base)
-        state.add(*_new_sockets(wanted.config, fabric.configuration()[1], before))
+        if wanted.config_changes or wanted.start:
+            fabric.check(wanted.config, base)
+            state.add(*_new_sockets(wanted.config, fabric.configuration()[1], before))
         prepare()
         for name in wanted.start:
             if name not in begun:

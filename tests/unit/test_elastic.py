@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import re
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 
 import pytest
@@ -185,3 +186,12 @@ def test_its_threads_are_said() -> None:
         each.what: each.is_set for each in explained(plan.function("first"), at, huge=True, cpus=[], machine=None)
     }
     assert points["threads"] == f"2 of 4, on CPU {cores}"
+
+
+def test_a_plan_as_data_has_all_of_it() -> None:
+    """It is made of each part's own fields, without asdict(), which copies everything."""
+    plan = plan_of()
+    data = json.loads(json.dumps(asdict(replace(plan, beside=None))))
+    del data["beside"]
+    assert plan.as_data() == data
+    assert Plan.read(plan.as_data()).identity == plan.identity
