@@ -67,13 +67,14 @@ def cpus(
     count: Annotated[int, typer.Argument(metavar="N", min=1, help="How many it is to have.")],
     as_json: JsonOption = False,
 ) -> None:
-    """Give a function in a process more or fewer CPUs while frames move. No frame is lost, and flows keep their order.
+    """Give a function more or fewer CPUs while frames move. No frame is lost, and flows keep their order.
 
     \b
     sudo tailrace function cpus edge 3
     sudo tailrace function cpus edge 1 --json
 
-    It can have as many as its spec says (`cpus: {most: 4}`). The spec's file stays as it is, and `apply` goes by that.
+    It can have as many as its spec says (`cpus: {most: 4}`). In a process each has a thread; in a machine its virtual
+    CPUs move, and take turns where there are fewer CPUs. The spec's file stays as it is, and `apply` goes by that.
     """
     raise typer.Exit(run_command(lambda: operate.function_cpus(name, count, as_json=as_json)))
 

@@ -190,7 +190,11 @@ def function_cpus(name: str, count: int, *, as_json: bool) -> int:
 
 
 def _resized_words(name: str, resized: Mapping[str, Any]) -> str:
-    said = f"{name}: {resized['queues_moved']} queues were handed over after {resized['handed_over_ms']:.1f} ms"
+    after = f"after {resized['handed_over_ms']:.1f} ms"
+    if resized["vcpus_moved"] is not None:
+        moved = resized["vcpus_moved"]
+        return f"{name}: {moved} virtual CPU{' was' if moved == 1 else 's were'} moved {after}."
+    said = f"{name}: {resized['queues_moved']} queues were handed over {after}"
     if len(resized["now"]) <= len(resized["before"]):
         return f"{said}."
     first = resized["first_frame_ms"]

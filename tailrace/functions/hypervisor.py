@@ -204,6 +204,22 @@ def monitor(name: str, command: str, *, human: bool = False) -> str:
         raise Failure(f"QEMU's monitor does not answer: {error}") from None
 
 
+def pin_vcpus(name: str, cpus: Sequence[int]) -> int:
+    """Has each virtual CPU of a machine that runs be on one CPU; returns how many were elsewhere. A virtual CPU that
+    runs is there when this returns. Raises Failure, Mistake."""
+    libvirt = library()
+    try:
+        domain = connect().lookupByName(name)
+        now = [[cpu for cpu, may in enumerate(pin) if may] for pin in domain.vcpuPinInfo()]
+        other = [number for number, cpu in enumerate(cpus) if number >= len(now) or now[number] != [cpu]]
+        for number in other:
+            on = tuple(each == cpus[number] for each in range(cpus[number] + 1))
+            domain.pinVcpuFlags(number, on, libvirt.VIR_DOMAIN_AFFECT_LIVE)
+    except libvirt.libvirtError as error:
+        raise Failure(f"libvirt does not move its virtual CPUs: {error}") from None
+    return len(other)
+
+
 def machine_pid(name: str) -> int:
     """The process of a machine that runs. Raises OSError, ValueError."""
     return int((_PIDS / f"{name}.pid").read_text())

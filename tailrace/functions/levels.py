@@ -12,7 +12,6 @@ from dataclasses import dataclass
 
 from tailrace.functions.acceleration import Answer
 from tailrace.functions.machine import VCPU_PRIORITY
-from tailrace.functions.program import threads_of
 from tailrace.functions.traits import Traits
 from tailrace.node.planned import PlannedFunction
 from tailrace.resources.place import Place
@@ -71,9 +70,12 @@ def _cpu(function: PlannedFunction, place: Place, cpus: Sequence[Cpu]) -> Iterat
 
 def _threads(function: PlannedFunction, place: Place) -> Iterator[Point]:
     if function.elastic:
-        on = ", ".join(map(str, threads_of(place, function.cpus)))
-        more = f"`tailrace function cpus {function.name} N` gives it others"
-        yield Point("threads", f"{function.cpus} of {function.most_cpus}, on CPU {on}", f"cpus; {more}")
+        on = ", ".join(map(str, function.runs_on(place)))
+        more = f"cpus; `tailrace function cpus {function.name} N` gives it others"
+        if function.runs == "machine":
+            yield Point("CPUs", f"{function.cpus} for {function.most_cpus} virtual CPUs, which are on CPU {on}", more)
+        else:
+            yield Point("threads", f"{function.cpus} of {function.most_cpus}, on CPU {on}", more)
 
 
 def _scheduling(place: Place) -> Point:
@@ -91,6 +93,8 @@ def _scheduling(place: Place) -> Point:
 def _vcpu_scheduling(function: PlannedFunction, traits: Traits) -> Point:
     if function.latency != "high":
         return Point("scheduling", "ordinary", "only latency high goes before the host's own work")
+    if function.stacked:
+        return Point("scheduling", "ordinary", "its virtual CPUs may share a CPU, and one would starve the others")
     if traits.real_time is None:
         return Point(
             "scheduling", f"virtual CPUs at real-time priority {VCPU_PRIORITY}", "nothing ordinary runs before them"
@@ -123,14 +127,15 @@ def _machine(function: PlannedFunction, place: Place, machine: Machine) -> Itera
     else:
         yield Point("acceleration", "none: emulated", "it was tried", f"KVM: {acceleration.why_not}")
     others = [cpu for cpu in place.cpus if cpu not in place.cores] or [place.core]
-    pinned = "pinned, one to one" if function.latency != "normal" else "not pinned to one"
+    pinned = "pinned, one to one" if function.cpus == function.most_cpus else "pinned, some to the same CPU"
+    pinned = "not pinned to one" if function.latency == "normal" else pinned
     yield Point("virtual CPUs", pinned, f"QEMU's other threads run on {', '.join(map(str, others))}")
     yield from _cpu_model(function, acceleration, traits)
     cell = f"one, with all of it; node {traits.node(place.core)} of the host"
     yield Point("NUMA node", cell, "CPUs and memory are on one" if traits.several_nodes else "the host has one only")
-    if function.latency == "high" and acceleration.kind == "kvm":
+    if function.latency == "high" and not function.stacked and acceleration.kind == "kvm":
         yield Point("idle", "the CPU is not given up (cpu-pm)", "the guest's own halt does not leave it")
-    elif function.latency == "high":
+    elif function.latency == "high" and not function.stacked:
         yield Point("idle", "its function polls, and never halts", "", "cpu-pm, which is KVM's")
     else:
         yield Point("idle", "a halt gives the CPU to the host", "others may run while it waits")

@@ -9,7 +9,7 @@ import os
 import pwd
 import re
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from itertools import zip_longest
 from pathlib import Path
 from typing import Any
@@ -32,10 +32,11 @@ from tailrace.functions.guest_tuning import kernel_arguments, tune
 from tailrace.functions.images import DEFAULT, Image, images_folder, machine_image
 from tailrace.functions.names import outer_name
 from tailrace.functions.program import BUFFERS_MIB, NAME, READY, function_command, wait_until_ready
-from tailrace.functions.runtime import Behind, Instance, Origin, Started, Starter
+from tailrace.functions.runtime import Behind, Instance, Origin, Started, Starter, Used
 from tailrace.functions.tap import make_tap
 from tailrace.functions.traits import Traits, read_traits
-from tailrace.node.record import Domain, FilePath, MachineFile, Process
+from tailrace.functions.vcpus import move, spread
+from tailrace.node.record import Domain, FilePath, MachineFile, Process, State
 from tailrace.process.launch import Launcher
 from tailrace.process.process import identify
 from tailrace.process.programs import system_program
@@ -69,6 +70,7 @@ class InMachine(Starter):
 
     name = "machine"
     listens = True
+    elastic = True
     early = False
     passes = True
     last_lines = 5
@@ -86,6 +88,24 @@ class InMachine(Starter):
             except Mistake as mistake:
                 return str(mistake)
         return None
+
+    def refuses_fewer(self, latency: str, *, stacked: bool) -> str | None:
+        if latency == "normal":
+            return "with latency normal a machine has no CPU of its own; expected `latency: medium`"
+        if latency == "high" and not stacked:
+            return (
+                "with latency high no virtual CPU waits for another, so it has all its CPUs; expected `latency: "
+                "medium`, or `cpus: {stacked: true}`"
+            )
+        return None
+
+    def cpus_of(self, place: Place, cpus: int, most: int) -> list[int]:
+        del cpus
+        return spread(place.cores, most)
+
+    def use_cpus(self, state: State, process: Process, cpus: Sequence[int], wait_ms: int = 0) -> Used:
+        del wait_ms
+        return move(process.outside, cpus, _as_started(state.logs, process.name))
 
     def check(self) -> None:
         system_program(_QEMU)
@@ -239,6 +259,7 @@ def machine_setting(
 ) -> MachineSetting:
     """What the machine of an instance is to be."""
     place, high = instance.place, instance.latency == "high"
+    alone = high and not instance.stacked  # of those that share a CPU, one that is never left would starve the others
     own = place.cores if instance.latency != "normal" else ()
     ports = zip_longest(instance.ports, instance.interfaces, fillvalue=VHOST_USER)
     nics = tuple(
@@ -249,7 +270,7 @@ def machine_setting(
         name=name,
         title=f"Tailrace: {instance.name}",
         memory_bytes=instance.memory_bytes,
-        pins=tuple((own[number % len(own)],) if own else place.cpus for number in range(instance.cpus)),
+        pins=tuple((cpu,) for cpu in spread(own, instance.most_cpus)) if own else (place.cpus,) * instance.most_cpus,
         others=tuple(cpu for cpu in place.cpus if cpu not in own) or (place.core,),
         huge=instance.huge,
         nics=nics,
@@ -261,12 +282,12 @@ def machine_setting(
         agent=console.with_suffix(".agent"),
         user=f"+{_user()}:+{instance.group}",
         acceleration="kvm" if kind == "kvm" else "tcg",
-        keeps_cpus=high and kind == "kvm",
+        keeps_cpus=alone and kind == "kvm",
         # What emulates has a buffer of its own of 1 GiB, which is not to be had whole.
         locked=high and traits.memory_lock is None and (kind == "kvm" or not instance.huge),
         passes_cpu=instance.latency != "normal",
         invariant_tsc=high and traits.invariant_tsc,
-        priority=VCPU_PRIORITY if high and traits.real_time is None else None,
+        priority=VCPU_PRIORITY if alone and traits.real_time is None else None,
         node=traits.node(place.core) if traits.several_nodes else None,
         fragment=instance.domain,
     )
@@ -280,7 +301,9 @@ def _command_line(instance: Instance, nics: tuple[Nic, ...]) -> str:
     words += [f"tailrace.ports={','.join(inner_address(number) for number, _ in enumerate(nics))}"]
     if instance.driver == "linux":
         return " ".join([*words, "tailrace.run=bridge"])
-    inside = function_command(NAME, instance, (), core=instance.cpus - 1, mode="poll", huge=True, commands=_COMMANDS)
+    inside = function_command(
+        NAME, instance, (), core=instance.most_cpus - 1, mode="poll", huge=True, commands=_COMMANDS
+    )
     return " ".join([*words, f"tailrace.run={','.join(inside)}", f"tailrace.pages={_PAGES}"])
 
 
@@ -288,7 +311,7 @@ def _tuning(instance: Instance, image: Image | Disks) -> list[str]:
     """What its kernel is told for the profile of its image."""
     if not isinstance(image, Image) or not image.profile:
         return []
-    return [*kernel_arguments(image.profile, image.kernel, instance.cpus), f"tailrace.profile={image.profile}"]
+    return [*kernel_arguments(image.profile, image.kernel, instance.most_cpus), f"tailrace.profile={image.profile}"]
 
 
 def machine_profile(logs: Path, name: str) -> str:

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import json
 import os
+from collections.abc import Sequence
 from pathlib import Path
 
 from tailrace.functions.limit import limit_memory
@@ -23,11 +24,13 @@ from tailrace.functions.program import (
     NAME,
     function_command,
     refuses_cpus,
+    threads_of,
     visible_libraries,
     wait_until_ready,
 )
-from tailrace.functions.runtime import Instance, Started, Starter
-from tailrace.node.record import Process
+from tailrace.functions.runtime import Instance, Started, Starter, Used
+from tailrace.functions.threads import use_cpus
+from tailrace.node.record import Process, State
 from tailrace.process.launch import Launcher
 from tailrace.process.process import UMASK_GUEST, Limits, set_real_time
 from tailrace.process.programs import own_program, system_program
@@ -154,6 +157,13 @@ class InProcess(Starter):
         wait_until_ready(launcher, process, deadline)
         if place.priority is not None:
             set_real_time(process.pid, place.priority)
+
+    def cpus_of(self, place: Place, cpus: int, most: int) -> list[int]:
+        del most
+        return threads_of(place, cpus)
+
+    def use_cpus(self, state: State, process: Process, cpus: Sequence[int], wait_ms: int = 0) -> Used:
+        return use_cpus(state, process, cpus, wait_ms)
 
     def program(self, process: Process) -> int | None:
         for name in reversed(process.inner()):

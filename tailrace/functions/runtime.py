@@ -12,8 +12,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import ClassVar, Literal
 
+from pydantic import BaseModel
+
 from tailrace.errors import Mistake
-from tailrace.node.record import Process
+from tailrace.node.record import Process, State
 from tailrace.process.launch import Launcher
 from tailrace.resources.place import Place
 
@@ -39,7 +41,7 @@ class Runtime:
     """A function of Tailrace's has a thread for each of its CPUs, and a queue for each that it may have."""
 
     elastic: ClassVar[bool] = False
-    """And it can have more and fewer CPUs while it runs (`tailrace.functions.threads`)."""
+    """Its functions can have more and fewer CPUs while they run (`Starter.use_cpus`)."""
 
     def refuses_cpus(self, kind: str | None, start: int, most: int) -> str | None:
         """Why no function of this kind can start in it with so many CPUs, and have `most`; None if one can."""
@@ -47,6 +49,24 @@ class Runtime:
         if start != most and not self.elastic:
             return f"a {self.name} keeps the CPUs that it starts with; expected a number, or `runs: process`"
         return None
+
+    def refuses_fewer(self, latency: str, *, stacked: bool) -> str | None:
+        """Why no function of this latency level can have fewer CPUs than its most in it, where `stacked` says what the
+        spec allows; None if one can."""
+        del latency, stacked
+        return None
+
+
+class Used(BaseModel):
+    """What it took to have a function use other CPUs; times in µs from when it was told."""
+
+    queues_moved: int = 0
+    """To other threads."""
+    vcpus_moved: int | None = None
+    """Of a machine: virtual CPUs that are on others now."""
+    handed_over_us: int
+    first_frame_us: int | None = None
+    ended_us: int | None = None
 
 
 @dataclass(frozen=True)
@@ -91,6 +111,8 @@ class Instance:
     """What a machine's guest sees as each of its ports (`tailrace.spec.interface`)."""
     driver: Literal["dpdk", "linux"] = "dpdk"
     """Whose drivers these have in a machine."""
+    stacked: bool = False
+    """Of a machine: its virtual CPUs may share CPUs at any latency level."""
     domain: str | None = None
     """Of a machine: what is merged into libvirt's domain."""
     in_place: str | None = None
@@ -164,6 +186,17 @@ class Starter(Runtime, ABC):
     @abstractmethod
     def program(self, process: Process) -> int | None:
         """The pid of the function itself, which may be inside its process; None while it is not there."""
+
+    def cpus_of(self, place: Place, cpus: int, most: int) -> list[int]:
+        """The CPU of each thread of a function that has so many CPUs, or of each virtual CPU of a machine."""
+        del cpus, most
+        return list(place.cores)
+
+    def use_cpus(self, state: State, process: Process, cpus: Sequence[int], wait_ms: int = 0) -> Used:
+        """Has an instance that is up run on these CPUs from now on, as `cpus_of` says; waits at most so long for frames
+        on new ones. Raises Mistake, Failure, and then those before are to be used again."""
+        del state, cpus, wait_ms
+        raise Mistake(f"{process.name} lives in a {self.name}, which keeps the CPUs that it starts with")
 
     def save(self, process: Process, path: Path) -> int:
         """Writes an instance that runs, whole, to a file; returns its bytes. What was there stays if that fails. Raises

@@ -5,23 +5,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from pydantic import BaseModel, ValidationError
+from pydantic import ValidationError
 
 from tailrace.errors import Fault
+from tailrace.functions.runtime import Used
 from tailrace.functions.show import call
 from tailrace.node.record import Process, State
 
 WAIT_MS = 100
 """For how long the first frame on a new CPU is waited for; where no traffic comes, there is none."""
-
-
-class Used(BaseModel):
-    """What the function says; times in µs from when it was told."""
-
-    queues_moved: int
-    handed_over_us: int
-    first_frame_us: int | None
-    ended_us: int | None
 
 
 @dataclass(frozen=True)
@@ -31,8 +23,10 @@ class Resized:
     before: tuple[int, ...]
     now: tuple[int, ...]
     queues_moved: int
+    vcpus_moved: int | None
+    """Of a machine: virtual CPUs that are on others now."""
     handed_over_ms: float
-    """When each queue was with the thread that is to have it."""
+    """When each queue was with the thread that is to have it, or each virtual CPU on its CPU."""
     first_frame_ms: float | None
     """When the last of the new threads had moved its first frames; None: there is none, or nothing came."""
 

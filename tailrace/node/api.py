@@ -143,8 +143,9 @@ class Applied(Proposal):
     back_to: str | None = Field(description="the spec that a rollback goes back to")
     repaired: bool = Field(description="the plan is the one that was up; what had ended is there again")
     resized: dict[str, dict[str, Any]] = Field(
-        description="functions whose CPUs are others now: those before and now, how many queues moved, and after how "
-        "many ms they were handed over, and the last of the new CPUs had moved its first frames (null: none came)"
+        description="functions whose CPUs are others now: those before and now; how many queues moved, or of a machine "
+        "virtual CPUs (else null); after how many ms they were handed over, and the last of the new CPUs had moved its "
+        "first frames (null: none came)"
     )
 
 
@@ -223,7 +224,7 @@ METHODS = {
             True,
             FunctionCpus,
             Resized,
-            "Gives a function in a process so many CPUs while frames move.",
+            "Gives a function in a process or a machine so many CPUs while frames move.",
         ),
         Method(
             "function.restart",

@@ -15,9 +15,9 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from tailrace.errors import Failure, Mistake, Refused, TailraceError
-from tailrace.functions.program import threads_of
+from tailrace.functions.runtimes import STARTERS
 from tailrace.functions.show import tell
-from tailrace.functions.threads import WAIT_MS, Resized, use_cpus
+from tailrace.functions.threads import WAIT_MS, Resized
 from tailrace.node.difference import Difference
 from tailrace.node.planned import Plan
 from tailrace.node.record import FilePath, Namespace, Process, State
@@ -53,8 +53,9 @@ def change_over(
     before = list(state.record.things)
     staged: list[str] = []
     try:
-        fabric.check(wanted.config, base)
-        state.add(*_new_sockets(wanted.config, fabric.configuration()[1], before))
+        if wanted.config_changes or wanted.start:
+            fabric.check(wanted.config, base)
+            state.add(*_new_sockets(wanted.config, fabric.configuration()[1], before))
         prepare()
         for name in wanted.start:
             if name not in begun:
@@ -115,15 +116,18 @@ def resize_functions(
             continue
         cpus = _threads(plan, name)
         told = 1e3 * (time.monotonic() - began)
-        used = use_cpus(state, process, cpus, wait_ms if len(cpus) > len(_threads(before, name)) else 0)
+        runtime = STARTERS[plan.function(name).runs]
+        used = runtime.use_cpus(state, process, cpus, wait_ms if len(cpus) > len(_threads(before, name)) else 0)
         first = None if used.first_frame_us is None else round(told + used.first_frame_us / 1e3, 3)
         handed = round(told + used.handed_over_us / 1e3, 3)
-        found[name] = Resized(tuple(_threads(before, name)), tuple(cpus), used.queues_moved, handed, first)
+        found[name] = Resized(
+            tuple(_threads(before, name)), tuple(cpus), used.queues_moved, used.vcpus_moved, handed, first
+        )
     return found
 
 
 def _threads(plan: Plan, name: str) -> list[int]:
-    return threads_of(plan.placement.functions[name], plan.function(name).cpus)
+    return plan.function(name).runs_on(plan.placement.functions[name])
 
 
 def _tell_as_before(state: State, names: Collection[str], resized: Collection[str] = ()) -> None:

@@ -76,20 +76,19 @@ def _claim(
     thing = Claimed(str(claim_file(state.folder)))
     if thing not in state.record.things:
         state.add(thing)
-    write_claim(
-        Claim(
-            str(state.folder.absolute()),
-            state.record.spec,
-            boot_id(),
-            state.record.owner,
-            tuple(sorted(polled)),
-            tuple(sorted(shared)),
-            _pages(state),
-            tuple(sorted(set(nics))),
-            tuple(dict.fromkeys(ports)),
-        ),
-        known,
+    claim = Claim(
+        str(state.folder.absolute()),
+        state.record.spec,
+        boot_id(),
+        state.record.owner,
+        tuple(sorted(polled)),
+        tuple(sorted(shared)),
+        _pages(state),
+        tuple(sorted(set(nics))),
+        tuple(dict.fromkeys(ports)),
     )
+    if own_claim(state.folder) != claim:
+        write_claim(claim, known)
 
 
 def _pages(state: State) -> tuple[Pages, ...]:

@@ -13,7 +13,6 @@ from difflib import SequenceMatcher
 from pathlib import Path
 from typing import Any, Literal
 
-from tailrace.functions.program import threads_of
 from tailrace.node.planned import OWN_IMAGE, Plan, PlannedFunction, match_words
 from tailrace.node.record import Granted
 from tailrace.spec.model import FLOW_AGEING
@@ -129,7 +128,7 @@ def difference(
             if was.told != function.told:
                 tell.append(name)
                 said += _told_change(was.told or {}, function.told or {})
-            if _threads(name, old) != _threads(name, new):
+            if function.elastic and (was.cpus != function.cpus or _threads(name, old) != _threads(name, new)):
                 resize.append(name)
                 said.append(f"CPUs: {_shown_threads(name, old)} → {_shown_threads(name, new)}")
             if said:
@@ -192,7 +191,7 @@ def _moved(name: str, old: Plan, new: Plan) -> bool:
 def _threads(name: str, plan: Plan) -> list[int]:
     """The CPU of each thread of a function that can have more or fewer; none of any other."""
     function = plan.function(name)
-    return threads_of(plan.placement.functions[name], function.cpus) if function.elastic else []
+    return function.runs_on(plan.placement.functions[name]) if function.elastic else []
 
 
 def _shown_threads(name: str, plan: Plan) -> str:
@@ -240,6 +239,8 @@ def _process_change(was: PlannedFunction, now: PlannedFunction, old: Plan | None
         said.append(f"cpus.most: {was.most_cpus} → {now.most_cpus}")
     if was.cpus != now.cpus:
         said.append(f"cpus: {was.cpus} → {now.cpus}")
+    if was.stacked != now.stacked:
+        said.append(f"cpus.stacked: {json.dumps(was.stacked)} → {json.dumps(now.stacked)}")
     if was.interfaces != now.interfaces:
         said.append(f"interface: {', '.join(was.interfaces)} → {', '.join(now.interfaces)}")
     if was.driver != now.driver:

@@ -602,9 +602,14 @@ def described(folder: Path, name: str) -> dict[str, Any]:
     if planned is None:
         raise Mistake(f"{name!r} is no function that Tailrace has started")
     said: dict[str, Any] = {"kind": planned.kind, "runs": planned.runs, "image": planned.image}
-    said |= {"memory": f"{planned.memory_bytes >> 20}MiB", "cpus": planned.cpus, "latency": planned.latency}
+    said |= {"memory": f"{planned.memory_bytes >> 20}MiB", "cpus": _as_in_spec(planned), "latency": planned.latency}
     said |= {"interface": list(planned.interfaces), "driver": planned.driver, "domain": planned.domain}
     return {key: value for key, value in said.items() if value is not None}
+
+
+def _as_in_spec(planned: PlannedFunction) -> int | dict[str, int]:
+    """Its CPUs as a spec has them."""
+    return planned.cpus if planned.cpus == planned.most_cpus else {"start": planned.cpus, "most": planned.most_cpus}
 
 
 def clone_function(held: Held, name: str, to: str) -> Applied:

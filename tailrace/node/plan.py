@@ -255,15 +255,18 @@ def resized(
 def _check_elastic(function: PlannedFunction, count: int) -> None:
     """Raises Mistake unless a function can have so many CPUs while it runs."""
     name, runtime = function.name, RUNTIMES[function.runs]
-    if not function.started or function.kind is None:
+    if not function.started or (function.kind is None and runtime.threads):
         raise Mistake(
             f"{name} is somebody else's, and Tailrace does not know its threads; expected one that has a kind"
         )
     why = runtime.refuses_cpus(function.kind, 1, 2)
+    if why is None and count < function.most_cpus:
+        why = runtime.refuses_fewer(function.latency, stacked=function.stacked)
     if why is not None:
         raise Mistake(f"{name} cannot have more or fewer CPUs: {why}")
     if not 1 <= count <= function.most_cpus:
-        cure = f"`functions: {{{function.function}: {{cpus: {{most: {count}}}}}}}` gives it the queues for more"
+        lacks = "queues" if runtime.threads else "virtual CPUs"
+        cure = f"`functions: {{{function.function}: {{cpus: {{most: {count}}}}}}}` gives it the {lacks} for more"
         raise Mistake(
             f"{name}: {count} CPUs are not possible; expected 1 to {function.most_cpus}"
             + (f" ({cure}, and needs a new instance)" if count > function.most_cpus else "")
@@ -360,7 +363,10 @@ class _Maker:
         for name in used:
             function = self.spec.functions[name]
             start, most = function.cpus.start, function.cpus.most
-            why = RUNTIMES[function.runs].refuses_cpus(function.kind, start, most)
+            runtime = RUNTIMES[function.runs]
+            why = runtime.refuses_cpus(function.kind, start, most)
+            if why is None and start < most:
+                why = runtime.refuses_fewer(function.latency, stacked=function.cpus.stacked)
             if why is None and start > len(cpus):
                 why = f"{start} CPUs are more than the {len(cpus)} that may be used; expected no more than these"
             if why is not None:
@@ -562,6 +568,7 @@ class _Maker:
                         network=function.network,
                         told=function.own_settings.told(),
                         most_cpus=function.cpus.most,
+                        stacked=function.cpus.stacked,
                     )
                 )
         return found

@@ -8,7 +8,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Iterable
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 from functools import cache
 from typing import Any, Literal
 
@@ -122,6 +122,8 @@ class PlannedFunction:
     """What its program is told when it runs, and again whenever that changes; None: nothing."""
     most_cpus: int = 1
     """How many CPUs it can have."""
+    stacked: bool = False
+    """Of a machine: its virtual CPUs may share CPUs at any latency level."""
 
     @property
     def started(self) -> bool:
@@ -131,7 +133,14 @@ class PlannedFunction:
     @property
     def elastic(self) -> bool:
         """Whether it can have more or fewer CPUs while it runs."""
-        return self.most_cpus > 1 and self.kind is not None and self.started and STARTERS[self.runs].elastic
+        if self.most_cpus == 1 or not self.started or not STARTERS[self.runs].elastic:
+            return False
+        runtime = STARTERS[self.runs]
+        return not (runtime.threads and self.kind is None) and runtime.refuses_fewer(self.latency, stacked=True) is None
+
+    def runs_on(self, place: Place) -> list[int]:
+        """The CPU of each of its threads, or of its virtual CPUs."""
+        return STARTERS[self.runs].cpus_of(place, self.cpus, self.most_cpus)
 
     @property
     def what(self) -> str:
@@ -149,6 +158,7 @@ class PlannedFunction:
             self.queues,
             self.most_cpus,
             None if self.elastic else self.cpus,
+            self.stacked,
             self.settings,
             self.latency,
             self.interfaces,
@@ -295,8 +305,8 @@ class Plan:
 
     def as_data(self) -> dict[str, Any]:
         """Plain data, the same for the same plan."""
-        data: dict[str, Any] = json.loads(json.dumps(asdict(replace(self, beside=None))))
-        del data["beside"]
+        own = {name: value for name, value in vars(self).items() if name != "beside"}
+        data: dict[str, Any] = json.loads(json.dumps(own, default=vars))  # asdict() takes ten times as long
         return data
 
     @classmethod
@@ -346,7 +356,7 @@ class Plan:
             priority = f" at real-time priority {at.priority}" if at.priority else ""
             said.append(
                 f"start {function.name} ({function.what}) in a {function.runs} on {at.words}, {at.mode} mode{priority}"
-                + (f", with {function.cpus} of {function.most_cpus} threads" if function.elastic else "")
+                + (f", with {function.cpus} of {function.most_cpus} CPUs" if function.elastic else "")
             )
             said += _why_words(at)
         said += [f"wire the chain {chain.name}: {chain_words(chain)}" for chain in self.chains]

@@ -275,6 +275,7 @@ class Node:
             image=planned.image,
             cpus=planned.cpus,
             most_cpus=planned.most_cpus,
+            stacked=planned.stacked,
             latency=planned.latency,
             domain=planned.domain,
             settings=planned.settings,

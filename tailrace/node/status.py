@@ -9,7 +9,6 @@ from typing import Any
 
 from tailrace.errors import Failure, Mistake, TailraceError
 from tailrace.fabric.base import PortState
-from tailrace.functions.program import threads_of
 from tailrace.functions.runtimes import program_of
 from tailrace.functions.runtimes import unlike as unlike_outside
 from tailrace.node.difference import Change, unlike
@@ -97,7 +96,7 @@ def _threads(kept: dict[str, Any]) -> dict[str, list[int]]:
     except Mistake:
         return {}
     places = plan.placement.functions
-    return {each.name: threads_of(places[each.name], each.cpus) for each in plan.functions if each.elastic}
+    return {each.name: each.runs_on(places[each.name]) for each in plan.functions if each.elastic}
 
 
 def _unlike(state: State, switch: dict[str, Any] | None) -> list[Change]:

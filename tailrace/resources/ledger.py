@@ -14,7 +14,7 @@ import stat
 from collections.abc import Collection, Iterator
 from contextlib import ExitStack, contextmanager, nullcontext, suppress
 from dataclasses import asdict, dataclass
-from functools import cache
+from functools import cache, lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -180,10 +180,18 @@ def _only_ours(found: os.stat_result) -> bool:
 def _read(path: Path) -> Claim | None:
     """None if it cannot be read: it has just gone, or another version has written it."""
     try:
-        document: Any = json.loads(path.read_text())
-        return _reader().validate_python(document)
+        found = path.stat()
+        return _read_once(path, (found.st_dev, found.st_ino, found.st_mtime_ns, found.st_ctime_ns, found.st_size))
     except (OSError, ValueError, ValidationError):
         return None
+
+
+@lru_cache(maxsize=64)
+def _read_once(path: Path, mark: tuple[int, ...]) -> Claim:
+    """A claim is replaced by another file, never written over."""
+    del mark
+    document: Any = json.loads(path.read_text())
+    return _reader().validate_python(document)
 
 
 @contextmanager

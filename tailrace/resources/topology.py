@@ -10,6 +10,7 @@ import os
 import re
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from typing import Self
 
 from tailrace.resources.cpus import cpus_of
@@ -169,7 +170,15 @@ def read_topology(tree: Tree) -> Topology:
 
 def read_cpus(tree: Tree) -> tuple[Cpu, ...]:
     """All CPUs, in the order of their numbers. An offline one has no topology of its own."""
-    online, offline, isolated = (set(_list(tree, f"{CPUS}/{name}")) for name in ("online", "offline", "isolated"))
+    online, offline, isolated = (_list(tree, f"{CPUS}/{name}") for name in ("online", "offline", "isolated"))
+    # Where a CPU sits stays the same while the same CPUs are online, and a large machine has hundreds of such files.
+    read = _read_once if tree.live else _read_cpus
+    return read(tree, online, offline, isolated)
+
+
+def _read_cpus(
+    tree: Tree, online: Collection[int], offline: Collection[int], isolated: Collection[int]
+) -> tuple[Cpu, ...]:
     nodes = {cpu: node for path, node in tree.find(NODES, "node*") for cpu in _list(tree, f"{path}/cpulist")}
     found = []
     for path, number in tree.find(CPUS, "cpu*"):
@@ -193,11 +202,15 @@ def read_cpus(tree: Tree) -> tuple[Cpu, ...]:
     return _mark_slow(found)
 
 
+_read_once = lru_cache(maxsize=4)(_read_cpus)
+
+
 def _mark_slow(cpus: Iterable[Cpu]) -> tuple[Cpu, ...]:
     """The same, where those are slow that are slower than others of them."""
     cpus = tuple(cpus)
     fastest = max((cpu.speed or 0 for cpu in cpus if cpu.online), default=0)
-    return tuple(replace(cpu, slow=cpu.speed is not None and cpu.speed < SLOW * fastest) for cpu in cpus)
+    slow = {cpu.number for cpu in cpus if cpu.speed is not None and cpu.speed < SLOW * fastest}
+    return tuple(cpu if cpu.slow == (cpu.number in slow) else replace(cpu, slow=not cpu.slow) for cpu in cpus)
 
 
 def last_cpu(tree: Tree) -> int | None:

@@ -265,6 +265,11 @@ class Cpus(Model):
     most: int = Field(
         1, ge=1, le=MOST_CPUS, description="how many it can have while it runs (`tailrace function cpus`)"
     )
+    stacked: bool = Field(
+        False,
+        description="of a machine with latency high: its virtual CPUs may take turns on fewer CPUs, and have no "
+        "real-time priority then. With latency medium they may without being asked",
+    )
 
     @model_validator(mode="after")
     def _starts_within(self) -> Cpus:
@@ -346,7 +351,8 @@ class Function(Model):
     cpus: ShortCpus = Field(
         default_factory=lambda: Cpus(),
         description="how many CPUs it has, each a core of its own where there are enough. In a process and a container "
-        "each has a thread, and the ports a queue for each, over which flows are spread",
+        "each has a thread, and the ports a queue for each, over which flows are spread. A machine has `most` virtual "
+        "CPUs from its start, on `start` CPUs",
     )
     latency: Literal["normal", "medium", "high"] = Field(
         "medium",

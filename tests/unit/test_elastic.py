@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+import json
 import re
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
 from tailrace.bench.model import Beside
 from tailrace.bench.plug import PlugPlan, PlugResult
 from tailrace.errors import Mistake
+from tailrace.functions import hypervisor
+from tailrace.functions.domain import differing
 from tailrace.functions.levels import explained
 from tailrace.functions.program import threads_of
+from tailrace.functions.vcpus import move, spread
 from tailrace.node.difference import Change, Difference, difference
 from tailrace.node.plan import Plan, make_plan, resized
 from tailrace.resources.place import Place, TooFewCpus
@@ -58,6 +63,14 @@ def test_a_number_says_both() -> None:
         (
             "{kind: skeleton, runs: container, cpus: {most: 2}}",
             "a container keeps the CPUs that it starts with; expected a number, or `runs: process`",
+        ),
+        (
+            "{kind: skeleton, runs: machine, cpus: {most: 2}, latency: high}",
+            "so it has all its CPUs; expected `latency: medium`, or `cpus: {stacked: true}`",
+        ),
+        (
+            "{kind: skeleton, runs: machine, cpus: {most: 2}, latency: normal}",
+            "with latency normal a machine has no CPU of its own; expected `latency: medium`",
         ),
         ("{runs: guest, cpus: 2}", "2 CPUs, which a guest has from whoever runs it"),
     ],
@@ -125,7 +138,10 @@ def test_threads_have_a_cpu_each_or_the_shared_ones_in_turn() -> None:
         (0, "{kind: skeleton, cpus: {most: 4}}", "first: 0 CPUs are not possible; expected 1 to 4"),
         (2, "{kind: firewall}", "first cannot have more or fewer CPUs: 2 CPUs; kind firewall has one thread"),
         (2, "{runs: guest}", "first is somebody else's"),
-        (2, "{kind: skeleton, runs: machine}", "first cannot have more or fewer CPUs: a machine keeps the CPUs"),
+        (2, "{kind: skeleton, runs: container}", "first cannot have more or fewer CPUs: a container keeps the CPUs"),
+        (2, "{kind: skeleton, runs: machine}", "(`functions: {first: {cpus: {most: 2}}}` gives it the virtual CPUs"),
+        (1, "{kind: skeleton, runs: machine, cpus: 2, latency: high}", "high no virtual CPU waits for another"),
+        (1, "{kind: skeleton, runs: machine, cpus: 2, latency: normal}", "latency normal a machine has no CPU of its"),
     ],
 )
 def test_what_cannot_be_resized_is_refused(count: int, first: str, said: str) -> None:
@@ -180,8 +196,115 @@ def test_its_threads_are_said() -> None:
     plan = plan_of("{kind: skeleton, cpus: {start: 2, most: 4}}")
     at = plan.placement.functions["first"]
     cores = ", ".join(map(str, at.cores))
-    assert any(each.endswith(f"on cores {cores}, poll mode, with 2 of 4 threads") for each in plan.lines())
+    assert any(each.endswith(f"on cores {cores}, poll mode, with 2 of 4 CPUs") for each in plan.lines())
     points = {
         each.what: each.is_set for each in explained(plan.function("first"), at, huge=True, cpus=[], machine=None)
     }
     assert points["threads"] == f"2 of 4, on CPU {cores}"
+
+
+def test_a_plan_as_data_has_all_of_it() -> None:
+    """It is made of each part's own fields, without asdict(), which copies everything."""
+    plan = plan_of()
+    data = json.loads(json.dumps(asdict(replace(plan, beside=None))))
+    del data["beside"]
+    assert plan.as_data() == data
+    assert Plan.read(plan.as_data()).identity == plan.identity
+
+
+# --- machines ------------------------------------------------------------------------------------------------------
+
+IN_A_MACHINE = "{kind: skeleton, runs: machine, cpus: {most: 3}}"
+
+
+@pytest.mark.parametrize(
+    ("own", "vcpus", "on"),
+    [
+        ([5], 1, [5]),
+        ([5], 3, [5, 5, 5]),
+        ([5, 6], 2, [6, 5]),
+        ([5, 6], 4, [6, 6, 6, 5]),
+        ([5, 6, 7], 4, [6, 7, 6, 5]),
+        ([5, 6, 7, 8], 4, [6, 7, 8, 5]),
+    ],
+)
+def test_the_virtual_cpu_that_polls_is_alone_as_soon_as_there_are_two(
+    own: list[int], vcpus: int, on: list[int]
+) -> None:
+    assert spread(own, vcpus) == on
+
+
+def test_a_machine_has_all_virtual_cpus_from_its_start_and_they_move() -> None:
+    plan = plan_of(IN_A_MACHINE)
+    function, at = plan.function("first"), plan.placement.functions["first"]
+    assert (function.elastic, function.queues, function.tables_mib) == (True, (1, 1), 0)
+    assert function.runs_on(at) == [at.core] * 3
+    more = resized(plan, "first", 3, cpus=cpus(8))
+    now = more.placement.functions["first"]
+    assert now.cores[0] == at.core and sorted(more.function("first").runs_on(now)) == sorted(now.cores)
+    wanted = to(plan, more)
+    assert (wanted.resize, wanted.start, wanted.stop, wanted.config_changes) == (("first",), (), (), False)
+    assert wanted.changes[0].detail[0].startswith(f"CPUs: {at.core}, {at.core}, {at.core} → ")
+    fewer = resized(more, "first", 2, cpus=cpus(8))
+    assert set(fewer.function("first").runs_on(fewer.placement.functions["first"])) == set(now.cores[:2])
+    points = {
+        each.what: each.is_set for each in explained(more.function("first"), now, huge=True, cpus=[], machine=None)
+    }
+    assert points["CPUs"].startswith("3 for 3 virtual CPUs, which are on CPU ")
+
+
+def test_who_holds_the_cpus_that_a_machine_lacks_is_said() -> None:
+    with pytest.raises(TooFewCpus, match=r"first: 1 more CPU of its own; none are free; .*is held by first"):
+        resized(plan_of(IN_A_MACHINE, count=3), "first", 2, cpus=cpus(3))
+
+
+def test_one_of_latency_high_is_stacked_where_it_says_so() -> None:
+    high = "{kind: skeleton, runs: machine, latency: high, cpus: {most: 2, stacked: true}}"
+    plan = plan_of(high)
+    assert resized(plan, "first", 2, cpus=cpus(8)).function("first").cpus == 2
+    alone = plan_of("{kind: skeleton, runs: machine, latency: high, cpus: 2}")
+    assert to(alone, plan_of(high.replace("most", "start: 2, most"))).start == ("first",), "its scheduling is another"
+
+
+def test_a_machine_whose_cpus_are_shared_stays_where_it_is() -> None:
+    plan = plan_of(IN_A_MACHINE, count=2)
+    more = resized(plan, "first", 3, cpus=cpus(2))
+    assert more.placement.functions == plan.placement.functions
+    assert to(plan, more).resize == ("first",), "it is on record for when there are more"
+
+
+class Domain:
+    """One of libvirt's that runs, as far as it is asked here."""
+
+    def __init__(self, pins: list[tuple[bool, ...]]) -> None:
+        self.pins = pins
+        self.moved: list[int] = []
+
+    def vcpuPinInfo(self) -> list[tuple[bool, ...]]:
+        return self.pins
+
+    def pinVcpuFlags(self, vcpu: int, on: tuple[bool, ...], flags: int) -> None:
+        assert flags == 1, "it runs, and is not kept"
+        self.moved.append(vcpu)
+        self.pins[vcpu] = on
+
+
+def test_libvirt_moves_those_that_are_elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("libvirt")
+    domain = Domain([(True, False), (True, True), (False, True)])
+    names: list[str] = []
+
+    def named(name: str) -> Domain:
+        names.append(name)
+        return domain
+
+    monkeypatch.setattr(hypervisor, "connect", lambda: SimpleNamespace(lookupByName=named))
+    xml = "<domain><cputune><vcpupin vcpu='0' cpuset='0'/><vcpupin vcpu='2' cpuset='9'/></cputune></domain>"
+    file = tmp_path / "first.xml"
+    file.write_text(xml)
+    used = move("tailrace-first", [0, 1, 1], file)
+    assert (names, domain.moved, used.vcpus_moved) == (["tailrace-first"], [1], 1)
+    assert domain.pins == [(True, False), (False, True), (False, True)]
+    assert differing(xml, file.read_text()) == ["cputune/vcpupin"]
+    assert 'cpuset="1"' in file.read_text(), "what it is compared with says so from then on"
+    assert move("tailrace-first", [0, 1, 1], tmp_path / "gone").vcpus_moved == 0
