@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -16,6 +17,7 @@ from tailrace.functions.images import DEFAULT, machine_image
 from tailrace.functions.machine import InMachine
 from tailrace.measure.host.loads import LOADS
 from tailrace.measure.host.plan import HostPlan
+from tailrace.measure.interrupt_trace import check_path
 from tailrace.measure.interrupts import (
     BOOT_SECONDS,
     NATIVE,
@@ -43,7 +45,7 @@ def interrupts(
     sides: Annotated[
         str, typer.Option(metavar="LIST", help=f"Receivers that take turns: {', '.join(SIDES)}.")
     ] = ",".join(SIDES),
-    period: Annotated[str, typer.Option(metavar="TIME", help="From one interrupt to the next: 100us to 1s.")] = "1ms",
+    period: Annotated[str, typer.Option(metavar="TIME", help="From one interrupt to the next: 10us to 1s.")] = "1ms",
     duration: Annotated[str, typer.Option(metavar="TIME", help="Of the whole run, such as 40m.")] = "60s",
     cpu: Annotated[
         int | None, typer.Option(metavar="N", help="The CPU of the receivers. Default: the last that is free.")
@@ -61,6 +63,10 @@ def interrupts(
         bool,
         typer.Option("--causes", help="Also record events on the receivers' CPU, and show why the slowest were slow."),
     ] = False,
+    trace: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="Record as --causes, and write a trace of the slowest that Perfetto opens."),
+    ] = None,
     load: Annotated[str, typer.Option(metavar="LIST", help="What else runs, in turn: none, cpu, memory.")] = "none",
     image: Annotated[str, typer.Option(metavar="NAME", help="The machines' image.")] = DEFAULT,
     runs: RunsOption = DEFAULT_RUNS,
@@ -74,6 +80,7 @@ def interrupts(
     sudo tailrace measure interrupts --duration 40m --load cpu
     sudo tailrace measure interrupts --tti --sides native --duration 10s
     sudo tailrace measure interrupts --causes             # and why the slowest were slow
+    sudo tailrace measure interrupts --trace trace.json   # the same, for https://ui.perfetto.dev
 
     native: a thread of real-time priority waits in a process. tuned and untuned: it waits in a machine, at `latency:
     high` and `latency: normal`. There the interrupt is a message-signalled one (MSI-X) of a device. All take turns on
@@ -92,6 +99,8 @@ def interrupts(
         plan = HostPlan(
             receivers, loads, {core: RECEIVER, control[0]: SENDS}, control, _seconds("--duration", duration)
         )
+        if trace is not None:
+            check_path(trace)
         commands.needs_root("measure interrupts")
         machines = [name for name in names if name != NATIVE]
         notes = _check_machines(image) if machines else []
@@ -105,7 +114,7 @@ def interrupts(
         def work(folder: RunFolder, launcher: Launcher, report: Reporter) -> None:
             for each in notes:
                 folder.note(each)
-            measure_interrupts(plan, receivers, image, folder, launcher, report, causes=causes)
+            measure_interrupts(plan, receivers, image, folder, launcher, report, causes=causes, trace=trace)
 
         return commands.run_with_bar(
             lambda bar: run_on_host(

@@ -25,6 +25,7 @@ from tailrace.measure.host.plan import HostPlan
 from tailrace.measure.host.run import measure_host
 from tailrace.measure.host.tools import PRIORITY, Progress, Setting, Slice
 from tailrace.measure.interrupt_causes import InterruptCauses
+from tailrace.measure.interrupt_trace import Trace
 from tailrace.measure.progress import Reporter
 from tailrace.measure.recorder import Recorder
 from tailrace.node.record import FilePath, Process
@@ -114,6 +115,8 @@ class Side:
     account: Account = field(default_factory=Account)
     causes: InterruptCauses | None = None
     """Who finds out why the slowest were slow, where that is asked for."""
+    trace: Trace | None = None
+    """Who is told of all that happened meanwhile, where that is asked for."""
     _control: Control | None = None
     _sender: Process | None = None
     _receiver: Process | None = None
@@ -197,11 +200,13 @@ class Side:
         pid = self._receiver.pid
         return Poller(self.side, pid if self.side == NATIVE else vcpu_thread(pid), core)
 
-    def record(self, recorder: Recorder, core: int) -> None:
+    def record(self, recorder: Recorder, core: int, trace: Trace | None) -> None:
         """From now on the recorder's events say why interrupts were slow. While it is up. Raises Failure."""
         assert self._control is not None
         hz = int(self._control.call("interrupts.look")["tsc_hz"])
         self.causes = InterruptCauses(recorder, (), hz, poller=self.poller(core))
+        if trace is not None:
+            self.trace, trace.hz = trace, hz
 
     def measure(self, setting: Setting, seconds: int, progress: Progress) -> Mapping[str, Mapping[int, Slice]]:
         assert self._control is not None and self._receiver is not None
@@ -210,6 +215,8 @@ class Side:
             self.causes.begin()
         result = self._slice(self._control, seconds, progress)
         causes = self.causes.explain() if self.causes is not None else None
+        if self.trace is not None and self.causes is not None and causes is not None:
+            self.trace.add(self.causes.slow(causes))
         self._receiver.id.signal(SIGSTOP)
         self.account.add(result)
         if result["fault"] is not None:
@@ -272,8 +279,10 @@ def measure_interrupts(
     report: Reporter,
     *,
     causes: bool = False,
+    trace: Path | None = None,
 ) -> None:
-    """All sides in turn, as the plan has it; with `causes` also why the slowest interrupts were slow.
+    """All sides in turn, as the plan has it; with `causes` also why the slowest interrupts were slow, with `trace` all
+    that is known of these in a file there.
 
     Raises Failure, Mistake.
     """
@@ -288,13 +297,14 @@ def measure_interrupts(
         for side in sides:
             report.stage(f"starting {side.side}", START_SECONDS if side.side == NATIVE else BOOT_SECONDS)
             up.enter_context(side.up(launcher, core, plan.control, image))
-        if causes:
+        traced = Trace() if trace is not None else None
+        if causes or traced is not None:
             recorder = Recorder.start(launcher, [side.poller(core) for side in sides], plan.control)
             up.callback(recorder.close)
             for note in recorder.missing():
                 folder.note(note)
             for side in sides:
-                side.record(recorder, core)
+                side.record(recorder, core, traced)
         look()
         try:
             measure_host(plan, folder, report, after=look)
@@ -302,3 +312,5 @@ def measure_interrupts(
             for side in sides:
                 for note in side.account.notes(side.side):
                     folder.note(note)
+            if traced is not None and trace is not None:
+                traced.write(trace)
