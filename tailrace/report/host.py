@@ -30,6 +30,11 @@ MEANINGS = {
     "timer": "timer: how much later than asked the interrupts were raised; it is in no other figure.",
     "hwlat": "hwlat: time lost while interrupts are off: firmware or a hypervisor took it.",
 }
+PUBLISHED = (
+    "Published for comparison, with KVM, in µs (Wind River and Intel), maximum and average: native 3.16 and 1.29, a "
+    "tuned machine 15.62 and 2.95, an untuned one 168.84 and 5.55."
+)
+"""Of interrupts by MSI to a guest; native, tuned and untuned are as ours."""
 
 
 @dataclass(frozen=True)
@@ -89,6 +94,8 @@ def remarks(run: Run) -> list[str]:
     """How to read it, and what is missing from it."""
     tests = dict.fromkeys(trial.test for trial in run.host_trials)
     said = [MEANINGS[test] for test in tests if test in MEANINGS]
+    if any(test.startswith("interrupt-") for test in tests):
+        said.append(PUBLISHED)
     missed = sum(trial.missed for trial in run.host_trials)
     if missed:
         said.append(f"{count(missed)} values did not fit into the kernel's buffer; no figure has them.")

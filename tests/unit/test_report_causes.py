@@ -201,6 +201,7 @@ def test_the_page_says_why_interrupts_were_slow(tmp_path: Path) -> None:
     ):  # fmt: skip
         assert said in text
     assert section[0].count("<h3>") == 1
+    assert "untuned one 168.84 and 5.55" in page
 
 
 def caused(runs: Path, *frames: CausedFrame) -> RunFolder:
