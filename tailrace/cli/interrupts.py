@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from tailrace.cli import commands
+from tailrace.cli import commands, complete
 from tailrace.cli.measure_host import words
 from tailrace.cli.options import DEFAULT_RUNS, JsonOption, RunsOption
 from tailrace.cli.output import run_command
@@ -19,12 +19,12 @@ from tailrace.measure.host.loads import LOADS
 from tailrace.measure.host.plan import HostPlan
 from tailrace.measure.interrupt_trace import check_path
 from tailrace.measure.interrupts import (
-    BOOT_SECONDS,
+    GUESTS,
     NATIVE,
     RECEIVER,
     SENDS,
     SIDES,
-    START_SECONDS,
+    Guest,
     Side,
     measure_interrupts,
 )
@@ -35,6 +35,7 @@ from tailrace.process.launch import Launcher
 from tailrace.resources.cpus import show_list
 from tailrace.resources.topology import allowed_cpus
 from tailrace.results import RunFolder
+from tailrace.spec.load import load_spec
 from tailrace.spec.units import parse_duration
 
 PERIOD_LEAST, PERIOD_MOST = 10e-6, 1.0
@@ -42,9 +43,20 @@ TTI_BUDGET_NS = 50_000
 
 
 def interrupts(
+    spec: Annotated[
+        Path | None,
+        typer.Argument(
+            metavar="[SPEC]",
+            help="A spec: its machines are the receivers, beside the host, in place of tuned and untuned.",
+            autocompletion=complete.spec,
+        ),
+    ] = None,
     sides: Annotated[
-        str, typer.Option(metavar="LIST", help=f"Receivers that take turns: {', '.join(SIDES)}.")
-    ] = ",".join(SIDES),
+        str | None,
+        typer.Option(
+            metavar="LIST", help=f"Receivers that take turns. Default: all of {', '.join(SIDES)}, or of the spec."
+        ),
+    ] = None,
     period: Annotated[str, typer.Option(metavar="TIME", help="From one interrupt to the next: 10us to 1s.")] = "1ms",
     duration: Annotated[str, typer.Option(metavar="TIME", help="Of the whole run, such as 40m.")] = "60s",
     cpu: Annotated[
@@ -76,6 +88,7 @@ def interrupts(
 
     \b
     sudo tailrace measure interrupts
+    sudo tailrace measure interrupts examples/machines.yaml    # in machines as those of the spec
     sudo tailrace measure interrupts --sides native --period 100us --duration 10s
     sudo tailrace measure interrupts --duration 40m --load cpu
     sudo tailrace measure interrupts --tti --sides native --duration 10s
@@ -88,13 +101,17 @@ def interrupts(
     """
 
     def call() -> int:
-        names = words("--sides", sides, SIDES)
+        guests = GUESTS if spec is None else _machines_of(spec)
+        known = (NATIVE, *guests)
+        names = words("--sides", ",".join(known) if sides is None else sides, known)
         loads = words("--load", load, LOADS)
         every = _seconds("--period", period)
         if not PERIOD_LEAST <= every <= PERIOD_MOST:
             raise Mistake(f"--period {period}: expected 10us to 1s")
         within = _budget(budget, every, tti=tti)
-        receivers = [Side(name, round(every * 1e9), within, "tai" if tti else "monotonic") for name in names]
+        receivers = [
+            Side(name, round(every * 1e9), guests.get(name), within, "tai" if tti else "monotonic") for name in names
+        ]
         core, control = _cpus(cpu)
         plan = HostPlan(
             receivers, loads, {core: RECEIVER, control[0]: SENDS}, control, _seconds("--duration", duration)
@@ -120,11 +137,25 @@ def interrupts(
             lambda bar: run_on_host(
                 request, lambda folder, launcher: work(folder, launcher, bar or Silent()), (core, control[0])
             ),
-            plan.time_left() + sum(START_SECONDS if name == NATIVE else BOOT_SECONDS for name in names),
+            plan.time_left() + sum(side.start_seconds for side in receivers),
             as_json=as_json,
         )
 
     raise typer.Exit(run_command(call))
+
+
+def _machines_of(path: Path) -> dict[str, Guest]:
+    """What a receiver's machine takes from each machine of a spec. Raises Mistake."""
+    found = {
+        name: Guest(function.latency, function.memory)
+        for name, function in load_spec(path).functions.items()
+        if function.runs == "machine"
+    }
+    if not found:
+        raise Mistake(f"{path}: no function of it has `runs: machine`; without a spec two machines are measured")
+    if NATIVE in found:
+        raise Mistake(f"{path}: the name of functions.{NATIVE} means the host here; give it another one")
+    return found
 
 
 def _seconds(option: str, text: str) -> float:

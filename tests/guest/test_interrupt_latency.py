@@ -40,6 +40,17 @@ def test_receivers_in_machines_take_turns_with_one_of_the_host(command: Command)
 
 
 @pytest.mark.whole
+def test_the_machines_of_a_spec_are_receivers(command: Command) -> None:
+    ue = "ue: {kind: skeleton, runs: machine, latency: medium, memory: 384MiB}"
+    spec = command.spec(f"functions: {{{ue}, fw: skeleton}}\nchains: {{voice: [tester.a, ue, fw, tester.b]}}\n")
+    run = json.loads(command("measure", "interrupts", spec, "--period", "5ms", "--duration", "4s", "--json").stdout)
+    assert run["valid"], run["reason"]
+    found = {trial["test"]: trial for trial in run["host_trials"]}
+    assert set(found) == {"interrupt-native", "interrupt-ue", "timer"}
+    assert found["interrupt-ue"]["samples"] > 0
+
+
+@pytest.mark.whole
 @pytest.mark.requires_program("tailrace-injector")
 @pytest.mark.parametrize(
     ("kind", "times"),

@@ -25,6 +25,7 @@ from tailrace.observe.gaps import Wait
 from tailrace.observe.hop_trace import Record
 from tailrace.observe.recording import Series
 from tailrace.report.causes import INTERRUPT, incidents, table_of
+from tailrace.report.host import remarks
 from tailrace.report.html import write_report
 from tailrace.report.table import print_run, print_summary
 from tailrace.results import Run, RunFolder
@@ -202,6 +203,11 @@ def test_the_page_says_why_interrupts_were_slow(tmp_path: Path) -> None:
         assert said in text
     assert section[0].count("<h3>") == 1
     assert "untuned one 168.84 and 5.55" in page
+
+
+def test_of_a_specs_machine_it_is_said_what_it_is(tmp_path: Path) -> None:
+    (said, _) = remarks(interrupts(tmp_path, ue=None).run)
+    assert said == "interrupt-ue: the same in a machine with the latency level and the memory of the spec's ue."
 
 
 def caused(runs: Path, *frames: CausedFrame) -> RunFolder:
