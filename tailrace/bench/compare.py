@@ -38,6 +38,16 @@ class Plan:
     cores: tuple[int, int] | None = None
     """The switch's CPU and the load's; the last and the first allowed unless given."""
 
+    @property
+    def subject(self) -> Mapping[str, Any]:
+        """What is measured of, in the document."""
+        return {"frame": self.frame}
+
+    @property
+    def named(self) -> Sequence[str]:
+        """The same for the progress bar."""
+        return [f"{self.frame} B"]
+
     def __post_init__(self) -> None:
         if not FRAMES[0] <= self.frame <= FRAMES[1]:
             raise Mistake(
@@ -85,7 +95,7 @@ def compare(
         def turn(number: int) -> list[Pair]:
             measured: dict[str, list[Sample]] = {}
             for side in sides:
-                label = f"pair {number + 1} of {plan.pairs}: {side.name}, {plan.frame} B"
+                label = ", ".join([f"pair {number + 1} of {plan.pairs}: {side.name}", *plan.named])
                 report.stage(label, side.seconds)
                 measured[side.name] = side.measure(setting, partial(report.advance, label))
             return pairs_of(measured)
@@ -98,7 +108,7 @@ def compare(
             error = problem.cause if isinstance(problem, Stopped) else problem
             if not pairs:
                 raise error from problem
-        described = {"frame": plan.frame, "seconds": plan.seconds, **(settings or {})}
+        described = {**plan.subject, "seconds": plan.seconds, **(settings or {})}
         return Comparison(bench, described, pairs, ratios, setting.machine(), plan.pairs, error)
 
 

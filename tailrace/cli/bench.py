@@ -20,6 +20,7 @@ from tailrace.bench import floor as bench_floor
 from tailrace.bench import function as bench_function
 from tailrace.bench import hop as bench_hop
 from tailrace.bench import idle as bench_idle
+from tailrace.bench import interrupts as bench_interrupts
 from tailrace.bench import latency as bench_latency
 from tailrace.bench import plug as bench_plug
 from tailrace.bench import recorder as bench_recorder
@@ -47,6 +48,7 @@ from tailrace.bench.traffic import KINDS, PLAIN
 from tailrace.cli.bench_host import host
 from tailrace.cli.output import print_json, run_command
 from tailrace.errors import Mistake
+from tailrace.measure.host.tools import INTERVAL_US
 from tailrace.measure.progress import Reporter, Silent, reporter
 from tailrace.node.folder import default_folder
 
@@ -601,6 +603,35 @@ def recorder(
                 for figure in ("p50", "p99", "p99.9")
             ],
             notes=[LOADS_NOTE, "ratio: on ÷ off; 1 would be no cost at all."],
+        ),
+        as_json=as_json,
+    )
+
+
+@app.command()
+def interrupts(
+    pairs: PairsOption = 5, seconds: SecondsOption = 5.0, cores: CoresOption = None, as_json: JsonOption = False
+) -> None:
+    """What measuring interrupts costs, and whether its timer agrees with cyclictest: three sides in turn.
+
+    \b
+    sudo tailrace bench interrupts
+
+    off and on: `measure interrupts --sides native` without and with `--causes`. timer: how much later than asked the
+    interrupts were raised, which is what cyclictest measures, on the same CPU, at the same priority and interval.
+    """
+    _finish(
+        lambda: bench_interrupts.InterruptsPlan(pairs=pairs, seconds=seconds, cores=_parse_cores(cores)),
+        bench_interrupts.run,
+        partial(
+            comparison_table,
+            title=f"Interrupts to user space every {INTERVAL_US} µs, and the timer beside cyclictest's, µs",
+            columns=[
+                Column(f"{of}{figure}_us", f"{heading}\n{figure}", 2)
+                for of, heading in (("", "interrupt"), ("timer_", "timer"))
+                for figure in ("p50", "p99", "average")
+            ],
+            notes=["recorder: on ÷ off; timer: off ÷ cyclictest; 1 would be no cost, and the same timer."],
         ),
         as_json=as_json,
     )

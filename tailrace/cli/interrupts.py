@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from tailrace.cli import commands
+from tailrace.cli import commands, complete
 from tailrace.cli.measure_host import words
 from tailrace.cli.options import DEFAULT_RUNS, JsonOption, RunsOption
 from tailrace.cli.output import run_command
@@ -16,13 +17,14 @@ from tailrace.functions.images import DEFAULT, machine_image
 from tailrace.functions.machine import InMachine
 from tailrace.measure.host.loads import LOADS
 from tailrace.measure.host.plan import HostPlan
+from tailrace.measure.interrupt_trace import check_path
 from tailrace.measure.interrupts import (
-    BOOT_SECONDS,
+    GUESTS,
     NATIVE,
     RECEIVER,
     SENDS,
     SIDES,
-    START_SECONDS,
+    Guest,
     Side,
     measure_interrupts,
 )
@@ -33,6 +35,7 @@ from tailrace.process.launch import Launcher
 from tailrace.resources.cpus import show_list
 from tailrace.resources.topology import allowed_cpus
 from tailrace.results import RunFolder
+from tailrace.spec.load import load_spec
 from tailrace.spec.units import parse_duration
 
 PERIOD_LEAST, PERIOD_MOST = 10e-6, 1.0
@@ -40,10 +43,21 @@ TTI_BUDGET_NS = 50_000
 
 
 def interrupts(
+    spec: Annotated[
+        Path | None,
+        typer.Argument(
+            metavar="[SPEC]",
+            help="A spec: its machines are the receivers, beside the host, in place of tuned and untuned.",
+            autocompletion=complete.spec,
+        ),
+    ] = None,
     sides: Annotated[
-        str, typer.Option(metavar="LIST", help=f"Receivers that take turns: {', '.join(SIDES)}.")
-    ] = ",".join(SIDES),
-    period: Annotated[str, typer.Option(metavar="TIME", help="From one interrupt to the next: 100us to 1s.")] = "1ms",
+        str | None,
+        typer.Option(
+            metavar="LIST", help=f"Receivers that take turns. Default: all of {', '.join(SIDES)}, or of the spec."
+        ),
+    ] = None,
+    period: Annotated[str, typer.Option(metavar="TIME", help="From one interrupt to the next: 10us to 1s.")] = "1ms",
     duration: Annotated[str, typer.Option(metavar="TIME", help="Of the whole run, such as 40m.")] = "60s",
     cpu: Annotated[
         int | None, typer.Option(metavar="N", help="The CPU of the receivers. Default: the last that is free.")
@@ -61,6 +75,10 @@ def interrupts(
         bool,
         typer.Option("--causes", help="Also record events on the receivers' CPU, and show why the slowest were slow."),
     ] = False,
+    trace: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="Record as --causes, and write a trace of the slowest that Perfetto opens."),
+    ] = None,
     load: Annotated[str, typer.Option(metavar="LIST", help="What else runs, in turn: none, cpu, memory.")] = "none",
     image: Annotated[str, typer.Option(metavar="NAME", help="The machines' image.")] = DEFAULT,
     runs: RunsOption = DEFAULT_RUNS,
@@ -70,10 +88,12 @@ def interrupts(
 
     \b
     sudo tailrace measure interrupts
+    sudo tailrace measure interrupts examples/machines.yaml    # in machines as those of the spec
     sudo tailrace measure interrupts --sides native --period 100us --duration 10s
     sudo tailrace measure interrupts --duration 40m --load cpu
     sudo tailrace measure interrupts --tti --sides native --duration 10s
     sudo tailrace measure interrupts --causes             # and why the slowest were slow
+    sudo tailrace measure interrupts --trace trace.json   # the same, for https://ui.perfetto.dev
 
     native: a thread of real-time priority waits in a process. tuned and untuned: it waits in a machine, at `latency:
     high` and `latency: normal`. There the interrupt is a message-signalled one (MSI-X) of a device. All take turns on
@@ -81,17 +101,23 @@ def interrupts(
     """
 
     def call() -> int:
-        names = words("--sides", sides, SIDES)
+        guests = GUESTS if spec is None else _machines_of(spec)
+        known = (NATIVE, *guests)
+        names = words("--sides", ",".join(known) if sides is None else sides, known)
         loads = words("--load", load, LOADS)
         every = _seconds("--period", period)
         if not PERIOD_LEAST <= every <= PERIOD_MOST:
             raise Mistake(f"--period {period}: expected 10us to 1s")
         within = _budget(budget, every, tti=tti)
-        receivers = [Side(name, round(every * 1e9), within, "tai" if tti else "monotonic") for name in names]
+        receivers = [
+            Side(name, round(every * 1e9), guests.get(name), within, "tai" if tti else "monotonic") for name in names
+        ]
         core, control = _cpus(cpu)
         plan = HostPlan(
             receivers, loads, {core: RECEIVER, control[0]: SENDS}, control, _seconds("--duration", duration)
         )
+        if trace is not None:
+            check_path(trace)
         commands.needs_root("measure interrupts")
         machines = [name for name in names if name != NATIVE]
         notes = _check_machines(image) if machines else []
@@ -105,17 +131,31 @@ def interrupts(
         def work(folder: RunFolder, launcher: Launcher, report: Reporter) -> None:
             for each in notes:
                 folder.note(each)
-            measure_interrupts(plan, receivers, image, folder, launcher, report, causes=causes)
+            measure_interrupts(plan, receivers, image, folder, launcher, report, causes=causes, trace=trace)
 
         return commands.run_with_bar(
             lambda bar: run_on_host(
                 request, lambda folder, launcher: work(folder, launcher, bar or Silent()), (core, control[0])
             ),
-            plan.time_left() + sum(START_SECONDS if name == NATIVE else BOOT_SECONDS for name in names),
+            plan.time_left() + sum(side.start_seconds for side in receivers),
             as_json=as_json,
         )
 
     raise typer.Exit(run_command(call))
+
+
+def _machines_of(path: Path) -> dict[str, Guest]:
+    """What a receiver's machine takes from each machine of a spec. Raises Mistake."""
+    found = {
+        name: Guest(function.latency, function.memory)
+        for name, function in load_spec(path).functions.items()
+        if function.runs == "machine"
+    }
+    if not found:
+        raise Mistake(f"{path}: no function of it has `runs: machine`; without a spec two machines are measured")
+    if NATIVE in found:
+        raise Mistake(f"{path}: the name of functions.{NATIVE} means the host here; give it another one")
+    return found
 
 
 def _seconds(option: str, text: str) -> float:

@@ -4,13 +4,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 from tailrace.measure.cause_meter import CauseMeter, Passage
 from tailrace.measure.causes import Holders, Poller
 from tailrace.measure.hops import Part, Sighting
+from tailrace.measure.interrupt_trace import Slow
 from tailrace.results.causes import KEPT, Causes
 
 _WAY = (Part("interrupt", "the way to user space"),)
@@ -51,3 +52,11 @@ class InterruptCauses(CauseMeter):
         who = [Holders(self.poller)]
         passages = [Passage(each, _WAY, (each.sent, each.received), who) for each in slowest]
         return self.explain_passages([*passages, *[None] * self._missed], self.hz)
+
+    def slow(self, causes: Causes) -> Iterator[Slow]:
+        """The interrupts that these causes are of, with all that is known of their time."""
+        for frame in causes.frames:
+            sighting = self._slowest[frame.sequence]
+            evidence = self._kept[sighting.key]
+            if evidence is not None:
+                yield Slow(self.poller, frame, sighting.sent, sighting.received, evidence.events)

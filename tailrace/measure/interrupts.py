@@ -25,6 +25,7 @@ from tailrace.measure.host.plan import HostPlan
 from tailrace.measure.host.run import measure_host
 from tailrace.measure.host.tools import PRIORITY, Progress, Setting, Slice
 from tailrace.measure.interrupt_causes import InterruptCauses
+from tailrace.measure.interrupt_trace import Trace
 from tailrace.measure.progress import Reporter
 from tailrace.measure.recorder import Recorder
 from tailrace.node.record import FilePath, Process
@@ -44,14 +45,11 @@ RECEIVER, SENDS = "receiver", "sender"
 """What the CPUs are for."""
 TIMER = "timer"
 """The figure of how much later than asked interrupts were raised."""
-_LEVELS: Mapping[str, Literal["high", "normal"]] = {TUNED: "high", UNTUNED: "normal"}
-START_SECONDS, BOOT_SECONDS = 1.0, 20.0
-"""What starting a side takes, for the progress bar."""
+_START_SECONDS, _BOOT_SECONDS = 1.0, 20.0
 _READY_SECONDS = 10.0
 _LOOK_SECONDS = 0.2
 _PATIENCE = 60.0
 """Seconds beyond its time until a slice counts as stuck."""
-_MEMORY = 256 << 20
 _DEVICE = "0000:00:07.0"
 """The interrupt's in a machine: below the places of ports."""
 _DOMAIN = """\
@@ -66,6 +64,18 @@ _DOMAIN = """\
   </shmem>
 </devices>
 """
+
+
+@dataclass(frozen=True)
+class Guest:
+    """A machine that a receiver waits in."""
+
+    latency: Literal["normal", "medium", "high"]
+    memory_bytes: int = 256 << 20
+
+
+GUESTS: Mapping[str, Guest] = {TUNED: Guest("high"), UNTUNED: Guest("normal")}
+"""What there is where no spec says more."""
 
 
 @dataclass
@@ -107,6 +117,8 @@ class Side:
 
     side: str
     period_ns: int
+    guest: Guest | None = None
+    """None: the receiver is a process of this host."""
     budget_ns: int | None = None
     """Within which each is to arrive."""
     clock: Literal["monotonic", "tai"] = "monotonic"
@@ -114,6 +126,8 @@ class Side:
     account: Account = field(default_factory=Account)
     causes: InterruptCauses | None = None
     """Who finds out why the slowest were slow, where that is asked for."""
+    trace: Trace | None = None
+    """Who is told of all that happened meanwhile, where that is asked for."""
     _control: Control | None = None
     _sender: Process | None = None
     _receiver: Process | None = None
@@ -122,6 +136,11 @@ class Side:
     @property
     def name(self) -> str:
         return f"interrupt-{self.side}"
+
+    @property
+    def start_seconds(self) -> float:
+        """What starting it takes, for the progress bar."""
+        return _START_SECONDS if self.guest is None else _BOOT_SECONDS
 
     @contextmanager
     def up(self, launcher: Launcher, core: int, control: Sequence[int], image: str | None) -> Iterator[None]:
@@ -144,7 +163,7 @@ class Side:
         except ControlLost as error:
             raise launcher.failure(sender, f"{SENDER} {error}") from None
         with closing(self._control):
-            if self.side == NATIVE:
+            if self.guest is None:
                 self._receiver, patience = self._native(launcher, socket, core), _READY_SECONDS
             else:
                 self._receiver = self._machine(launcher, socket, core, control, image, group)
@@ -163,17 +182,18 @@ class Side:
     def _machine(
         self, launcher: Launcher, socket: Path, core: int, control: Sequence[int], image: str | None, group: int
     ) -> Process:
-        level = _LEVELS[self.side]
+        assert self.guest is not None
+        guest = self.guest
         words = [INTERRUPT_RECEIVER, "--device", _DEVICE]
-        words += ["--priority", str(PRIORITY)] if level == "high" else []
+        words += ["--priority", str(PRIORITY)] if guest.latency == "high" else []
         instance = Instance(
             name=self.side,
             kind="interrupts",
             ports=(),
             place=Place(core, tuple(sorted({core, *control})), cores=(core,)),
-            memory_bytes=_MEMORY,
+            memory_bytes=guest.memory_bytes,
             huge=False,
-            latency=level,
+            latency=guest.latency,
             group=group,
             image=image,
             domain=_DOMAIN.format(socket=socket.absolute()),
@@ -195,13 +215,15 @@ class Side:
         """The receiver's thread: of a machine that of its CPU. While it is up. Raises Failure."""
         assert self._receiver is not None
         pid = self._receiver.pid
-        return Poller(self.side, pid if self.side == NATIVE else vcpu_thread(pid), core)
+        return Poller(self.side, pid if self.guest is None else vcpu_thread(pid), core)
 
-    def record(self, recorder: Recorder, core: int) -> None:
+    def record(self, recorder: Recorder, core: int, trace: Trace | None) -> None:
         """From now on the recorder's events say why interrupts were slow. While it is up. Raises Failure."""
         assert self._control is not None
         hz = int(self._control.call("interrupts.look")["tsc_hz"])
         self.causes = InterruptCauses(recorder, (), hz, poller=self.poller(core))
+        if trace is not None:
+            self.trace, trace.hz = trace, hz
 
     def measure(self, setting: Setting, seconds: int, progress: Progress) -> Mapping[str, Mapping[int, Slice]]:
         assert self._control is not None and self._receiver is not None
@@ -210,6 +232,8 @@ class Side:
             self.causes.begin()
         result = self._slice(self._control, seconds, progress)
         causes = self.causes.explain() if self.causes is not None else None
+        if self.trace is not None and self.causes is not None and causes is not None:
+            self.trace.add(self.causes.slow(causes))
         self._receiver.id.signal(SIGSTOP)
         self.account.add(result)
         if result["fault"] is not None:
@@ -272,8 +296,10 @@ def measure_interrupts(
     report: Reporter,
     *,
     causes: bool = False,
+    trace: Path | None = None,
 ) -> None:
-    """All sides in turn, as the plan has it; with `causes` also why the slowest interrupts were slow.
+    """All sides in turn, as the plan has it; with `causes` also why the slowest interrupts were slow, with `trace` all
+    that is known of these in a file there.
 
     Raises Failure, Mistake.
     """
@@ -286,15 +312,16 @@ def measure_interrupts(
 
     with ExitStack() as up:
         for side in sides:
-            report.stage(f"starting {side.side}", START_SECONDS if side.side == NATIVE else BOOT_SECONDS)
+            report.stage(f"starting {side.side}", side.start_seconds)
             up.enter_context(side.up(launcher, core, plan.control, image))
-        if causes:
+        traced = Trace() if trace is not None else None
+        if causes or traced is not None:
             recorder = Recorder.start(launcher, [side.poller(core) for side in sides], plan.control)
             up.callback(recorder.close)
             for note in recorder.missing():
                 folder.note(note)
             for side in sides:
-                side.record(recorder, core)
+                side.record(recorder, core, traced)
         look()
         try:
             measure_host(plan, folder, report, after=look)
@@ -302,3 +329,5 @@ def measure_interrupts(
             for side in sides:
                 for note in side.account.notes(side.side):
                     folder.note(note)
+            if traced is not None and trace is not None:
+                traced.write(trace)

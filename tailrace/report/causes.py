@@ -12,6 +12,8 @@ from tailrace.results.model import Run
 
 INCIDENTS = 10
 """How many are shown; results.json has all frames."""
+WORST = 3
+"""How many a summary shows: of one receiver so many, of several the worst of each."""
 _CAUSES = 3
 """How many of a frame's causes are shown one by one, beside what is unexplained; of the others the sum."""
 
@@ -72,6 +74,13 @@ def tables(run: Run) -> Iterator[Table]:
     for host_trial in run.host_trials:
         if host_trial.causes is not None:
             yield table_of(plain(host_trial.name), host_trial.causes, INTERRUPT)
+
+
+def worst(run: Run) -> Iterator[tuple[str, tuple[Incident, ...]]]:
+    """For a summary: the worst incidents of each receiver of interrupts, below what they are of."""
+    found = [table for table in tables(run) if run.host_trials and table.incidents]
+    for table in found:
+        yield f"The worst of {table.heading}", table.incidents[: WORST if len(found) == 1 else 1]
 
 
 def incidents(frames: Sequence[CausedFrame]) -> list[tuple[CausedFrame, int]]:

@@ -30,6 +30,12 @@ MEANINGS = {
     "timer": "timer: how much later than asked the interrupts were raised; it is in no other figure.",
     "hwlat": "hwlat: time lost while interrupts are off: firmware or a hypervisor took it.",
 }
+_INTERRUPT = "interrupt-"
+PUBLISHED = (
+    "Published for comparison, with KVM, in µs (Wind River and Intel), maximum and average: native 3.16 and 1.29, a "
+    "tuned machine 15.62 and 2.95, an untuned one 168.84 and 5.55."
+)
+"""Of interrupts by MSI to a guest; native, tuned and untuned are as ours."""
 
 
 @dataclass(frozen=True)
@@ -88,7 +94,9 @@ def groups(run: Run) -> Iterator[tuple[str, list[tuple[str, ...]]]]:
 def remarks(run: Run) -> list[str]:
     """How to read it, and what is missing from it."""
     tests = dict.fromkeys(trial.test for trial in run.host_trials)
-    said = [MEANINGS[test] for test in tests if test in MEANINGS]
+    said = [meaning for test in tests if (meaning := _meaning(test))]
+    if any(test.startswith(_INTERRUPT) for test in tests):
+        said.append(PUBLISHED)
     missed = sum(trial.missed for trial in run.host_trials)
     if missed:
         said.append(f"{count(missed)} values did not fit into the kernel's buffer; no figure has them.")
@@ -102,6 +110,14 @@ def remarks(run: Run) -> list[str]:
         for step in (run.host_soak.clock_steps if run.host_soak else ())
     ]
     return said
+
+
+def _meaning(test: str) -> str | None:
+    """What a tool measures; None of one that is not known."""
+    if test not in MEANINGS and test.startswith(_INTERRUPT):
+        name = plain(test.removeprefix(_INTERRUPT))
+        return f"{plain(test)}: the same in a machine with the latency level and the memory of the spec's {name}."
+    return MEANINGS.get(test)
 
 
 def compared(run: Run) -> list[Compared]:

@@ -51,6 +51,10 @@ def print_summary(run: Run, console: Console) -> None:
     _print_name(run, console)
     if run.host_trials:
         _print_host(run, console)
+        for heading, incidents in causes.worst(run):
+            console.print(Text(heading, style="bold"))
+            for incident in incidents:
+                _print_incident(incident, console)
     elif run.trials and run.repeat == 1 and not run.findings:
         console.print(_summary(run))
     else:
@@ -232,18 +236,22 @@ def _print_host(run: Run, console: Console) -> None:
 def _print_causes(table: causes.Table, console: Console) -> None:
     console.print(Text(f"Why the slowest were slow: {table.heading}", style="bold"))
     for incident in table.incidents:
-        console.print(Text(incident.heading))
-        made = Table.grid(padding=(0, 1, 0, 0))
-        for justify in ("right", "right", "left"):
-            made.add_column(justify=justify)
-        for us, share, text in incident.parts:
-            made.add_row(Text(us.rjust(13)), Text(share), Text(text))
-        if incident.evidence:
-            made.add_row("", "", Text(f"meanwhile: {'; '.join(incident.evidence)}", style="dim"))
-        console.print(made)
+        _print_incident(incident, console)
     _print_rows(causes.CAUSE_TITLES, table.cause_rows, console, words=causes.KNOBS)
     for remark in table.remarks:
         console.print(Text(remark, style="dim"))
+
+
+def _print_incident(incident: causes.Incident, console: Console) -> None:
+    console.print(Text(incident.heading))
+    made = Table.grid(padding=(0, 1, 0, 0))
+    for justify in ("right", "right", "left"):
+        made.add_column(justify=justify)
+    for us, share, text in incident.parts:
+        made.add_row(Text(us.rjust(13)), Text(share), Text(text))
+    if incident.evidence:
+        made.add_row("", "", Text(f"meanwhile: {'; '.join(incident.evidence)}", style="dim"))
+    console.print(made)
 
 
 def _print_rows(

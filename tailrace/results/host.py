@@ -42,7 +42,8 @@ class HostTrial(Record):
     test: str = Field(
         min_length=1,
         description="The tool: cyclictest, oslat, timerlat-irq, timerlat-thread, osnoise, hwlat; of "
-        "`measure interrupts` the receiver: interrupt-native, interrupt-tuned, interrupt-untuned; and timer.",
+        "`measure interrupts` the receiver: interrupt-native, interrupt-tuned, interrupt-untuned, or interrupt- and "
+        "a function's name; and timer.",
     )
     load: Literal["none", "cpu", "memory"] = Field(description="What else ran meanwhile.")
     host_profile: str | None = Field(description="The tuning profile in effect; null for the host as it was found.")

@@ -1,11 +1,17 @@
-"""Interrupts to user space of machines, beside those of the host: each is accounted for, by one clock."""
+"""Interrupts to user space of machines, beside those of the host: each is accounted for, by one clock, and the slowest
+are explained by what happened to the thread of the machine's CPU.
+"""
 
 from __future__ import annotations
 
 import json
+from pathlib import Path
 
 import pytest
+from injected_interrupts import STOP, Kind, check_adds_up, check_named, hog
 from running_node import Command, needs_a_node
+
+from tailrace.results.causes import Causes
 
 pytestmark = [
     *needs_a_node,
@@ -16,8 +22,8 @@ SIDES = ("native", "tuned", "untuned")
 
 
 def test_receivers_in_machines_take_turns_with_one_of_the_host(command: Command) -> None:
-    done = command("measure", "interrupts", "--sides", ",".join(SIDES), "--period", "5ms", "--duration", "6s", "--json")
-    run = json.loads(done.stdout)
+    words = ("--sides", ",".join(SIDES), "--period", "5ms", "--duration", "6s", "--causes", "--json")
+    run = json.loads(command("measure", "interrupts", *words).stdout)
     assert run["valid"], run["reason"]
     found = {trial["test"]: trial for trial in run["host_trials"]}
     assert set(found) == {*(f"interrupt-{side}" for side in SIDES), "timer"}
@@ -26,5 +32,34 @@ def test_receivers_in_machines_take_turns_with_one_of_the_host(command: Command)
     for side in SIDES:
         trial = found[f"interrupt-{side}"]
         assert trial["samples"] > 0 and trial["latency_us"]["min"] > 0, side
+        causes = Causes.model_validate(trial["causes"])
+        assert len(causes.frames) == min(100, trial["samples"]) - causes.unexamined > 0, side
+        check_adds_up(causes)
     for side in SIDES[1:]:
         assert any(note.startswith(f"{side}: its clock") for note in run["notes"]), run["notes"]
+
+
+@pytest.mark.whole
+def test_the_machines_of_a_spec_are_receivers(command: Command) -> None:
+    ue = "ue: {kind: skeleton, runs: machine, latency: medium, memory: 384MiB}"
+    spec = command.spec(f"functions: {{{ue}, fw: skeleton}}\nchains: {{voice: [tester.a, ue, fw, tester.b]}}\n")
+    run = json.loads(command("measure", "interrupts", spec, "--period", "5ms", "--duration", "4s", "--json").stdout)
+    assert run["valid"], run["reason"]
+    found = {trial["test"]: trial for trial in run["host_trials"]}
+    assert set(found) == {"interrupt-native", "interrupt-ue", "timer"}
+    assert found["interrupt-ue"]["samples"] > 0
+
+
+@pytest.mark.whole
+@pytest.mark.requires_program("tailrace-injector")
+@pytest.mark.parametrize(
+    ("kind", "times"),
+    [pytest.param(hog(10_000), 40, id="hog"), pytest.param(STOP, 60, id="stop")],
+)
+@pytest.mark.parametrize("side", SIDES[1:])
+def test_what_held_the_cpu_of_a_machine_up_is_named(
+    command: Command, binaries: Path, side: str, kind: Kind, times: int
+) -> None:
+    """Not always first: where machines are emulated, an interrupt goes through threads of QEMU at ordinary priority,
+    and what else runs on this host may keep it for longer."""
+    check_named(command, binaries, side, kind, times, "--period", "2ms", "--duration", "10s", first=False)

@@ -100,6 +100,7 @@ WHOLE = pytest.mark.whole
         pytest.param(("scale", "--of", "flows"), ("1-flows", "1000000-flows"), "flows", marks=WHOLE),
         pytest.param(("idle",), ("poll", "pause", "sleep", "bare wake"), "wake_p99", marks=WHOLE),
         pytest.param(("recorder", "--functions", "1"), ("off", "on"), "paced_p50", marks=WHOLE),
+        pytest.param(("interrupts",), ("off", "on", "cyclictest"), "timer_p50", marks=WHOLE),
     ],
 )
 def test_a_comparison_has_every_side_and_its_ratios(

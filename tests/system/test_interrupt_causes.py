@@ -1,23 +1,14 @@
-"""A task that takes the receiver's CPU on purpose, each time known by the TSC: it is named as what held interrupts up.
-
-Nothing is said of how long interrupts took, and what else held some up is no part of the answer: it is asked of the
-interrupts that were under way while the task ran, and how many there were is held against how often it ran.
-"""
+"""What holds a receiver of interrupts up on purpose is named as the cause: a task, its CPU's interrupts, a signal."""
 
 from __future__ import annotations
 
-import json
 import os
-import subprocess
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
-from threading import Event, Thread
 
 import pytest
+from injected_interrupts import STOP, STORM, Kind, check_named, hog
 from running_node import Command, needs_a_node
-
-from tailrace.results.causes import Causes
+from trace_events import read_trace
 
 pytestmark = [
     *needs_a_node,
@@ -26,61 +17,37 @@ pytestmark = [
     pytest.mark.unsanitized,
 ]
 
-LEAST = 20
-"""Injections that some interrupt was under way in."""
 
-
-@contextmanager
-def injecting(binaries: Path, cpu: int, spans: list[tuple[int, int]]) -> Iterator[None]:
-    """A real-time task above the receiver's priority that takes the CPU for 500 µs, again and again, in the block."""
-    argv = [str(binaries / "test/tailrace-injector"), "hog", "--cpu", str(cpu), "--priority", "97", "--us", "500"]
-    ended = Event()
-    with subprocess.Popen(argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
-        requests, answers = process.stdin, process.stdout
-        assert requests is not None and answers is not None
-
-        def work() -> None:
-            while not ended.is_set():
-                requests.write("\n")
-                requests.flush()
-                begin, end = map(int, answers.readline().split())
-                spans.append((begin, end))
-
-        thread = Thread(target=work)
-        thread.start()
-        try:
-            yield
-        finally:
-            ended.set()
-            thread.join()
-            requests.close()
-            assert process.wait(10) == 0
-
-
-def test_a_task_that_held_interrupts_up_is_named_first(command: Command, binaries: Path) -> None:
+@pytest.mark.parametrize(
+    ("kind", "times", "duration"),
+    [
+        pytest.param(hog(500), 40, "3s", id="hog"),
+        pytest.param(STORM, 24, "4s", id="storm"),
+        pytest.param(STOP, 40, "3s", id="stop"),
+    ],
+)
+def test_what_held_interrupts_up_is_named_first(
+    command: Command, binaries: Path, kind: Kind, times: int, duration: str
+) -> None:
+    words = ("--period", "100us", "--duration", duration)
+    found = check_named(command, binaries, "native", kind, times, *words, first=True)
+    for told in found:
+        assert len(told.causes.frames) <= 100
     cpu = max(os.sched_getaffinity(0))
-    spans: list[tuple[int, int]] = []
-    words = ("--sides", "native", "--cpu", str(cpu), "--period", "200us", "--duration", "3s", "--causes", "--json")
-    with injecting(binaries, cpu, spans):
-        run = json.loads(command("measure", "interrupts", *words).stdout)
-    assert run["valid"], run["reason"]
-    (native,) = [trial for trial in run["host_trials"] if trial["test"] == "interrupt-native"]
-    assert all(trial["causes"] is None for trial in run["host_trials"] if trial is not native)
-    causes = Causes.model_validate(native["causes"])
-    assert len(causes.frames) + causes.unexamined > 0
-    assert len(causes.frames) <= 100
-    # Raised while the task ran, and not so shortly before its end that nothing is to be explained.
-    held = [
-        frame
-        for frame in causes.frames
-        if any(begin <= frame.sent_tsc < end - (end - begin) // 4 for begin, end in spans)
-    ]
-    right = [frame for frame in held if frame.causes and "tailrace-inject" in frame.causes[0].text]
-    said = "\n".join(f"{frame.latency_us:.0f} µs: {[c.text for c in frame.causes]}" for frame in causes.frames)
-    assert len(held) >= LEAST, said
-    assert len(right) >= 0.9 * len(held), said
-    for frame in causes.frames:
-        parts = sum(cause.us for cause in frame.causes) + frame.unexplained_us + frame.usual_us
-        assert parts == pytest.approx(frame.latency_us, abs=0.01)
-    (hog,) = [each for each in causes.recurrences if "tailrace-inject" in each.text]
-    assert hog.cpu == cpu and len(right) <= hog.first_of <= hog.count
+    recurrences = [each for told in found for each in told.causes.recurrences if kind.word in each.text]
+    assert recurrences and all(each.cpu == cpu and each.first_of <= each.count for each in recurrences)
+
+
+def test_a_trace_shows_what_held_interrupts_up(command: Command, binaries: Path) -> None:
+    path, kind = command.folder / "trace.json", hog(500)
+    words = ("--period", "100us", "--duration", "2s", "--trace", str(path))
+    *_, told = check_named(command, binaries, "native", kind, 30, *words, first=True)
+    found = read_trace(path)
+    slow = {each.name.split(":")[0]: each for each in found if each.track == "the slowest interrupts"}
+    assert len(slow) == len(told.causes.frames)
+    hogs = [each for each in found if each.name == "tailrace-inject"]
+    for frame in told.held():
+        if kind.told(frame):
+            shown = slow[f"interrupt {frame.sequence}"]
+            assert shown.end - shown.ts == pytest.approx(frame.latency_us, abs=0.01)
+            assert any(each.ts < shown.end and each.end > shown.ts for each in hogs)

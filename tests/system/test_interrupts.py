@@ -46,9 +46,28 @@ def test_intervals_that_are_late_or_missed_are_counted(command: Command) -> None
         (("--budget", "2ms"), "--budget 2ms: expected 1us to the period, 1ms"),
         (("--tti", "--budget", "soon"), "--budget"),
         (("--cpu", "4096"), "is not available"),
+        (("--trace", "missing/trace.json"), "there is no folder missing"),
         (("--sides", "tuned", "--image", "missing"), "there is no image 'missing'"),
     ],
 )
 def test_a_mistake_is_one_line(command: Command, words: tuple[str, ...], said: str) -> None:
     done = command("measure", "interrupts", *words, status=2)
+    assert said in done.stderr and done.stderr.count("\n") == 1
+
+
+@pytest.mark.parametrize(
+    ("function", "words", "said"),
+    [
+        ("fw: skeleton", (), "no function of it has `runs: machine`"),
+        ("native: {kind: skeleton, runs: machine}", (), "the name of functions.native means the host"),
+        ("ue: {kind: skeleton, runs: machine}", ("--sides", "tuned"), "'tuned' is unknown; expected native, ue"),
+        ("ue: {kind: skeleton, runs: machine}", ("--image", "missing"), "there is no image 'missing'"),
+    ],
+)
+def test_a_spec_without_a_machine_to_be_measured_is_a_mistake(
+    command: Command, function: str, words: tuple[str, ...], said: str
+) -> None:
+    name = function.split(":")[0]
+    spec = command.spec(f"functions: {{{function}}}\nchains: {{voice: [tester.a, {name}, tester.b]}}\n")
+    done = command("measure", "interrupts", spec, *words, status=2)
     assert said in done.stderr and done.stderr.count("\n") == 1

@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 
-from tailrace.bench import apply, chain, dashboard, latency, recorder, scale, tcp
+from tailrace.bench import apply, chain, dashboard, interrupts, latency, recorder, scale, tcp
 from tailrace.bench.guests import check_all_there, latency_figures
 from tailrace.bench.setting import Cores
 from tailrace.errors import Fault, Mistake
-from tailrace.results.histogram import index_of
+from tailrace.results.histogram import Histogram, index_of
 from tailrace.spec.load import load_spec
 
 
@@ -43,6 +43,20 @@ def test_scale_compares_the_largest_with_the_smallest() -> None:
     (ratio,) = plan.ratios
     sides = {"2-guests": {"hop_cycles": 40.0}, "64-guests": {"hop_cycles": 44.0}}
     assert ratio.of(sides) == pytest.approx(1.1)
+
+
+def test_interrupts_are_compared_with_themselves_and_their_timer_with_cyclictest() -> None:
+    sides = {
+        interrupts.OFF: {"p50_us": 10.0, "timer_p50_us": 30.0},
+        interrupts.ON: {"p50_us": 11.0, "timer_p50_us": 31.0},
+        interrupts.CYCLICTEST: {"timer_p50_us": 20.0},
+    }
+    found = {ratio.name: ratio.of(sides) for ratio in interrupts.RATIOS}
+    assert (found["recorder_p50"], found["timer_p50"], found["timer_p99"]) == (1.1, 1.5, None)
+    plan = interrupts.InterruptsPlan(seconds=1.6)
+    assert (plan.slice_seconds, plan.subject, list(plan.named)) == (2, {"period_us": 500}, [])
+    with pytest.raises(Fault, match="nothing was measured"):
+        interrupts.figures(Histogram(), "")
 
 
 def test_latency_below_one_favours_tailrace() -> None:

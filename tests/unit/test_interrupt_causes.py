@@ -41,6 +41,15 @@ def test_what_ran_while_it_was_under_way_is_its_cause() -> None:
     assert (frame.unexplained_us, frame.usual_us) == (0.0, 100.0)
 
 
+def test_what_is_known_of_the_slowest_is_given_on() -> None:
+    causes = made()
+    causes.note({**FOUND, "slowest": [[5, 1000, 1500], [6, 2000, 2010]]})
+    found = causes.explain()
+    slow = list(causes.slow(found))
+    assert [(each.frame.sequence, each.raised, each.arrived) for each in slow] == [(5, 1000, 1500), (6, 2000, 2010)]
+    assert [len(each.events) for each in slow] == [2, 0] and slow[0].receiver is RECEIVER
+
+
 def test_only_the_slowest_stay_and_those_that_were_not_told_are_counted() -> None:
     causes = made()
     causes.note({**FOUND, "slowest": [[number, 0, 100 + number] for number in range(1, KEPT + 1)]})

@@ -46,6 +46,8 @@ def test_what_cyclictest_could_not_hold_counts_as_its_maximum() -> None:
     found = parse_cyclictest({"thread": {"0": thread}})
     histogram = found[4].histogram
     assert (histogram.count, histogram.min_ns, histogram.max_ns) == (13, 3000, 2_000_000_000)
+    histogram = parse_cyclictest({"thread": {"0": thread}}, unit_ns=1)[4].histogram
+    assert (histogram.count, histogram.min_ns, histogram.max_ns) == (13, 3, 2_000_000)
 
 
 def test_the_last_bucket_of_oslat_counts_as_its_maximum() -> None:

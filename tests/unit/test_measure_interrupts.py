@@ -2,7 +2,15 @@
 
 from __future__ import annotations
 
-from tailrace.measure.interrupts import Account, _histogram
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from tailrace.functions.machine import InMachine
+from tailrace.functions.runtime import Instance
+from tailrace.measure.interrupts import GUESTS, Account, Guest, Side, _histogram
 
 WELL = {"raised": 1000, "lost": 0, "wrong": 0, "held": 0, "reset": 0, "clock_error_ns": 0.0}
 
@@ -32,3 +40,22 @@ def test_a_histogram_is_the_senders() -> None:
     assert (found.count, found.min_ns, found.max_ns, found.sum_ns) == (3, 5, 300, 310)
     assert found.value_at_rank(3) == 300
     assert _histogram({"count": 0, "min_ns": 0, "max_ns": 0, "sum_ns": 0, "counts": []}).count == 0
+
+
+@pytest.mark.parametrize(
+    ("guest", "priority"), [(GUESTS["tuned"], True), (GUESTS["untuned"], False), (Guest("medium", 384 << 20), False)]
+)
+def test_a_machine_is_as_it_is_asked_for(monkeypatch: pytest.MonkeyPatch, guest: Guest, priority: bool) -> None:
+    started: list[Instance] = []
+
+    def start(_: InMachine, launcher: Any, instance: Instance) -> Any:
+        del launcher
+        started.append(instance)
+        return SimpleNamespace(process=None)
+
+    monkeypatch.setattr(InMachine, "start", start)
+    Side("ue", 1000, guest)._machine(SimpleNamespace(), Path("/s/interrupts"), 3, (0, 1), "tailrace", 7)  # type: ignore[arg-type]
+    (instance,) = started
+    assert (instance.name, instance.latency, instance.memory_bytes) == ("ue", guest.latency, guest.memory_bytes)
+    assert instance.place.core == 3 and "/s/interrupts" in instance.domain
+    assert ("--priority" in instance.in_place) == priority

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import re
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from types import SimpleNamespace
@@ -19,14 +20,17 @@ from tailrace.measure.causes import Account, Holders, Hop, Poller, Share
 from tailrace.measure.causes import Cause as Held
 from tailrace.measure.frame_causes import FrameCauses
 from tailrace.measure.hops import Part
+from tailrace.measure.host.tools import from_values
 from tailrace.observe.gaps import Wait
 from tailrace.observe.hop_trace import Record
 from tailrace.observe.recording import Series
 from tailrace.report.causes import INTERRUPT, incidents, table_of
+from tailrace.report.host import remarks
 from tailrace.report.html import write_report
-from tailrace.report.table import print_run
-from tailrace.results import RunFolder
+from tailrace.report.table import print_run, print_summary
+from tailrace.results import Run, RunFolder
 from tailrace.results.causes import Cause, CausedFrame, Causes, Recurrence
+from tailrace.results.host import HostSoak, HostTrial
 
 BEGAN = datetime(2026, 11, 22, 12, 0, 0, tzinfo=UTC)
 HOG = Cause(
@@ -147,6 +151,63 @@ ENDS = """[...document.querySelectorAll(".incidents th, .incidents td")].filter(
 """Where cells with a text end, from the left of the page."""
 SEEN = "[...document.querySelectorAll('.incidents details li')].map(each => [each.textContent, each.checkVisibility()])"
 """What was seen meanwhile, and whether it is unfolded."""
+
+
+def interrupts(runs: Path, **found: Causes | None) -> RunFolder:
+    """A run of `measure interrupts` that found this of its receivers."""
+    histogram = from_values({10_000: 100})
+    with RunFolder.create(runs, "interrupts", spec="", host={}, command=[], versions={}) as folder:
+        trials = [
+            HostTrial(
+                name=f"interrupt-{side}-none-cpu1", test=f"interrupt-{side}", load="none", host_profile=None, cpu=1,
+                role="receiver", started=folder.run.started, duration_s=1, samples=100, missed=0,
+                latency_us=histogram.latency(), causes=each, histogram=None, intervals=(),
+            )
+            for side, each in found.items()
+        ]  # fmt: skip
+        soak = HostSoak(asked_s=1, slices=1, done=1, end_s=1, boot="this-boot")
+        folder.keep_host_slice([(trial, histogram) for trial in trials], soak)
+    return folder
+
+
+def summary(run: Run) -> list[str]:
+    console = Console(width=120, record=True, file=io.StringIO())
+    print_summary(run, console)
+    return [" ".join(line.split()) for line in console.export_text().splitlines()]
+
+
+def test_a_summary_has_the_worst_interrupts_of_each_receiver(tmp_path: Path) -> None:
+    slow = causes(*(frame(number, 1000 * number, 300 - number) for number in range(1, 6)))
+    lines = summary(interrupts(tmp_path / "one", native=slow).run)
+    at = lines.index("The worst of interrupt-native-none-cpu1")
+    assert [line.split(":")[0] for line in lines if line.startswith("interrupt ")] == [
+        "interrupt 1", "interrupt 2", "interrupt 3"
+    ]  # fmt: skip
+    assert lines[at + 2 : at + 5] == [f"200 µs 67% {HOG.text}", "30.0 µs 10% unexplained", "20.0 µs 7% usual"]
+    lines = summary(interrupts(tmp_path / "two", native=slow, tuned=causes(many(77)), untuned=causes()).run)
+    assert [line.split(":")[0] for line in lines if line.startswith("interrupt ")] == ["interrupt 1", "interrupt 77"]
+    assert not any("The worst of" in line for line in summary(interrupts(tmp_path / "none", native=None).run))
+
+
+def test_the_page_says_why_interrupts_were_slow(tmp_path: Path) -> None:
+    found = causes(frame(1234, 100)).model_copy(update={"gaps": {}, "limit_us": 0.0})
+    page = write_report(interrupts(tmp_path, native=found, timer=None).path).read_text(encoding="utf-8")
+    section = re.search(r"<h2>Why the slowest were slow</h2>.*?</section>", page, re.DOTALL)
+    assert section is not None
+    text = " ".join(re.sub(r"<[^>]+>", " ", section[0]).split())
+    for said in (
+        "interrupt-native-none-cpu1 interrupt 1,234: 250 µs, held up in", "raised 12:00:00.000100 UTC",
+        f"200 µs 80% {HOG.text}", "30.0 µs 12% unexplained", "20.0 µs 8% usual", "isolcpus, cpuset_partition",
+        "1 slow interrupts in 1 incident", INTERRUPT.remark,
+    ):  # fmt: skip
+        assert said in text
+    assert section[0].count("<h3>") == 1
+    assert "untuned one 168.84 and 5.55" in page
+
+
+def test_of_a_specs_machine_it_is_said_what_it_is(tmp_path: Path) -> None:
+    (said, _) = remarks(interrupts(tmp_path, ue=None).run)
+    assert said == "interrupt-ue: the same in a machine with the latency level and the memory of the spec's ue."
 
 
 def caused(runs: Path, *frames: CausedFrame) -> RunFolder:

@@ -75,10 +75,16 @@ def from_values(values: Mapping[int, int]) -> Histogram:
     return Histogram(tuple(sorted(counts.items())), min(kept), max(kept), total)
 
 
+@dataclass(frozen=True)
 class Cyclictest:
     """How much later than asked a thread wakes up. Values are whole µs, rounded down by cyclictest."""
 
-    name = "cyclictest"
+    fine: bool = False
+    """Whether they are whole ns; the histogram then ends at a millisecond."""
+
+    @property
+    def name(self) -> str:
+        return "cyclictest"
 
     def measure(self, setting: Setting, seconds: int, progress: Progress) -> Mapping[str, Mapping[int, Slice]]:
         result = setting.folder / "cyclictest.json"
@@ -97,20 +103,21 @@ class Cyclictest:
             f"--histogram={HIGHEST_US}",
             f"--duration={seconds}s",
             f"--json={result}",
+            *(["--nsecs"] if self.fine else []),
         ]
         everywhere = tuple(sorted({*setting.cpus, *setting.control}))
         run(argv, setting.folder / "cyclictest.log", everywhere, seconds, progress)
-        return {self.name: parse_cyclictest(json.loads(result.read_text()))}
+        return {self.name: parse_cyclictest(json.loads(result.read_text()), 1 if self.fine else 1000)}
 
 
-def parse_cyclictest(document: Mapping[str, Any]) -> dict[int, Slice]:
+def parse_cyclictest(document: Mapping[str, Any], unit_ns: int = 1000) -> dict[int, Slice]:
     """cyclictest's JSON: what each CPU's thread saw. What its histogram could not hold counts as its maximum."""
     found: dict[int, Slice] = {}
     for thread in document["thread"].values():
-        values = {int(us) * 1000: int(count) for us, count in thread["histogram"].items()}
-        over = int(thread["cycles"]) - sum(values.values())
+        values = {int(value) * unit_ns: int(count) for value, count in thread["histogram"].items()}
+        over, most = int(thread["cycles"]) - sum(values.values()), int(thread["max"]) * unit_ns
         if over > 0:
-            values[int(thread["max"]) * 1000] = values.get(int(thread["max"]) * 1000, 0) + over
+            values[most] = values.get(most, 0) + over
         found[int(thread["cpu"])] = Slice(from_values(values))
     return found
 

@@ -1,0 +1,158 @@
+"""Delays that are put in on purpose while `measure interrupts --causes` runs, each known by the TSC, and what is told
+of the interrupts that were under way in them.
+
+Nothing is said of how long interrupts took, and what else held some up is no part of the answer: it is asked of the
+interrupts that were raised while a delay lasted.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+from running_node import Command, wait_until
+
+from tailrace.errors import TailraceError
+from tailrace.measure.recorder import RECORDER
+from tailrace.node.record import State, peek
+from tailrace.results.causes import Cause, CausedFrame, Causes
+
+PRIORITY = 97
+"""Above the receivers' own."""
+LEAST, RUNS = 10, 4
+"""Interrupts that a delay has held up, and the runs in which so many must come together."""
+Spans = list[tuple[int, int]]
+"""When each delay began and ended, by the TSC."""
+
+
+@dataclass(frozen=True)
+class Kind:
+    """A kind of delay, and the cause that must be found."""
+
+    name: str
+    cause: str
+    word: str
+    """In the cause's text."""
+    us: int = 0
+    """How long a hog runs."""
+
+    def told(self, frame: CausedFrame) -> bool:
+        """Whether it is what held the interrupt up most."""
+        return any(map(self.named, frame.causes[:1]))
+
+    def named(self, cause: Cause) -> bool:
+        return cause.kind == self.cause and self.word in cause.text
+
+
+def hog(us: int) -> Kind:
+    """A real-time task above the receiver's priority."""
+    return Kind("hog", "task", "tailrace-inject", us)  # the kernel keeps 15 letters of a name
+
+
+STORM = Kind("storm", "interrupt", "the timer's interrupt")
+STOP = Kind("stop", "stopped", "was stopped by a signal")
+
+
+def receiver_at_work(command: Command, side: str) -> int | None:
+    """The process that holds the receiver, while the side is measured: of a machine QEMU's.
+
+    It stands still from when it is ready until then, and the recorder is started meanwhile.
+    """
+    try:
+        found = {each.name: each.pid for each in State(command.run, peek(command.run)).processes()}
+        if RECORDER not in found or side not in found:
+            return None
+        stat = Path(f"/proc/{found[side]}/stat").read_text()
+    except (TailraceError, OSError):
+        return None
+    return None if stat[stat.rindex(")") + 2] == "T" else found[side]
+
+
+def inject(binaries: Path, kind: Kind, cpu: int, process: int, times: int) -> Spans:
+    """So many delays, one after the other."""
+    argv = [str(binaries / "test/tailrace-injector"), kind.name, "--cpu", str(cpu), "--priority", str(PRIORITY)]
+    argv += ["--process", str(process), *(["--us", str(kind.us)] if kind.us else [])]
+    spans: Spans = []
+    with subprocess.Popen(argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as injector:
+        assert injector.stdin is not None and injector.stdout is not None
+        for _ in range(times):
+            injector.stdin.write("\n")
+            injector.stdin.flush()
+            begin, end = map(int, injector.stdout.readline().split())
+            spans.append((begin, end))
+        injector.stdin.close()
+        assert injector.wait(10) == 0
+    return spans
+
+
+@dataclass(frozen=True)
+class Told:
+    """What one run told of a side's slowest interrupts."""
+
+    causes: Causes
+    spans: Spans
+
+    def held(self) -> list[CausedFrame]:
+        """Those raised during a delay, and not so shortly before its end that nothing is to be explained."""
+        return [
+            frame
+            for frame in self.causes.frames
+            if any(begin <= frame.sent_tsc < end - (end - begin) // 4 for begin, end in self.spans)
+        ]
+
+    def __str__(self) -> str:
+        held = {frame.sequence for frame in self.held()}
+        return "\n".join(
+            f"{'held up' if frame.sequence in held else '       '} {frame.latency_us:.0f} µs: "
+            f"{[f'{cause.us:.0f} {cause.text}' for cause in frame.causes]}, {frame.unexplained_us:.0f} unexplained, "
+            f"{frame.usual_us:.0f} usual"
+            for frame in self.causes.frames
+        )
+
+
+def check_adds_up(causes: Causes) -> None:
+    """Causes, unexplained and usual time are the latency."""
+    for frame in causes.frames:
+        parts = sum(cause.us for cause in frame.causes) + frame.unexplained_us + frame.usual_us
+        assert parts == pytest.approx(frame.latency_us, abs=0.01)
+
+
+def measured(command: Command, binaries: Path, side: str, kind: Kind, times: int, words: Sequence[str]) -> Told:
+    """What a run of the command tells of the side while so many delays are put in."""
+    cpu = max(os.sched_getaffinity(0))
+    words = ("--sides", side, "--cpu", str(cpu), *words, "--causes", "--json")
+    running = command.begin("measure", "interrupts", *words)
+    process = wait_until(lambda: running.poll() is not None or receiver_at_work(command, side), command.limit)
+    spans: Spans = []
+    if running.poll() is None:
+        spans = inject(binaries, kind, cpu, process, times)
+    said, errors = running.communicate(timeout=command.limit)
+    assert running.returncode == 0, errors
+    run = json.loads(said)
+    assert run["valid"], run["reason"]
+    (found,) = [trial for trial in run["host_trials"] if trial["test"] == f"interrupt-{side}"]
+    assert all(trial["causes"] is None for trial in run["host_trials"] if trial is not found)
+    told = Told(Causes.model_validate(found["causes"]), spans)
+    check_adds_up(told.causes)
+    return told
+
+
+def check_named(
+    command: Command, binaries: Path, side: str, kind: Kind, times: int, *words: str, first: bool
+) -> list[Told]:
+    """That the delays are named of the interrupts that they held up, of at least LEAST in a few runs; with `first` that
+    they took most."""
+    found: list[Told] = []
+    while sum(len(told.held()) for told in found) < LEAST and len(found) < RUNS:
+        found.append(measured(command, binaries, side, kind, times, words))
+    held = [frame for told in found for frame in told.held()]
+    right = [frame for frame in held if any(map(kind.named, frame.causes[:1] if first else frame.causes))]
+    said = "\n".join(map(str, found))
+    assert len(held) >= LEAST, said
+    assert len(right) >= 0.9 * len(held), said
+    return found
