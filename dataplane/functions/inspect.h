@@ -81,6 +81,7 @@ struct inspected {
 	uint8_t query;	/* of ICMP: the type of the query, of the answer too; otherwise 0 */
 	uint16_t first; /* of a fragment: its place, and the place of what follows, in units of 8 bytes */
 	uint16_t end;
+	uint8_t transport; /* where what IP carries begins, from its header on */
 };
 
 /*
