@@ -8,6 +8,7 @@
 
 #include <stdbool.h>
 #include <stdint.h>
+#include <string.h>
 
 #include <jansson.h>
 #include <rte_mbuf.h>
@@ -93,8 +94,12 @@ static inline uint32_t inspect_copy(const struct rte_mbuf *mbuf, uint8_t *head)
 	uint32_t size = RTE_MIN(mbuf->data_len, (uint32_t)PARSE_BYTES);
 
 	if (unlikely(size < PARSE_BYTES && mbuf->nb_segs > 1)) {
+		const void *bytes;
+
 		size = RTE_MIN(mbuf->pkt_len, (uint32_t)PARSE_BYTES);
-		rte_pktmbuf_read(mbuf, 0, size, head); /* it is in several pieces, so that it is copied */
+		bytes = rte_pktmbuf_read(mbuf, 0, size, head);
+		if (bytes != head) /* the first piece is empty, and the next one has all of it */
+			memcpy(head, bytes, size);
 		return size;
 	}
 	rte_memcpy(head, rte_pktmbuf_mtod(mbuf, const void *), size);
