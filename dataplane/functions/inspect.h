@@ -40,11 +40,21 @@
 /* Of the firewall alone. */
 #define FIREWALL_DROPS(X) X(rule) /* a rule denies it, or the default does */
 
+/* Of the NAT and the balancer. */
+#define ADDRESS_DROPS(X) X(spoofed) /* from an address that nobody has on either side */
+
+/* Of the balancer alone. */
+#define BALANCER_DROPS(X)                                                                    \
+	X(no_service)  /* to a virtual address, but no service is there */                   \
+	X(no_back_end) /* to a service of which no back end is up, but for those in drain */ \
+	X(back_side)   /* to a virtual address, from the back ends' side */                  \
+	X(wrong_end)   /* from a back end, of a connection that is another one's */          \
+	X(itself)      /* to the balancer's own address, and no answer that it waits for */
+
 /* Of the NAT alone. */
 #define NAT_DROPS(X)                                                                            \
 	X(protocol)	    /* from inside, and neither TCP, UDP nor ICMP */                    \
 	X(multicast)	    /* from inside to many */                                           \
-	X(spoofed)	    /* from an address of the pool, which is nobody's on either side */ \
 	X(inside)	    /* from outside to an inside address itself */                      \
 	X(unmapped)	    /* to an address of the pool, where nobody has that port */         \
 	X(filtered)	    /* somebody has it, and has not sent to who sends this */           \
@@ -58,7 +68,7 @@ enum verdict {
 	VERDICT_ERROR, /* an ICMP error */
 	VERDICT_LATER, /* a fragment that has no ports */
 #define X(name) VERDICT_DROP_##name,
-	VERDICT_DROPS(X) FIREWALL_DROPS(X) NAT_DROPS(X)
+	VERDICT_DROPS(X) FIREWALL_DROPS(X) ADDRESS_DROPS(X) NAT_DROPS(X) BALANCER_DROPS(X)
 #undef X
 		VERDICTS
 };

@@ -136,6 +136,7 @@ static json_t *describe_port(const struct nat_counters *counters)
 	inspect_describe(port, counters->drops);
 #define X(name) \
 	json_object_set_new(port, "drop_" #name, json_integer((json_int_t)counters->drops[VERDICT_DROP_##name]));
+	ADDRESS_DROPS(X)
 	NAT_DROPS(X)
 #undef X
 	return port;
