@@ -287,6 +287,7 @@ struct connection *connections_add(struct connections *flows, const struct conne
 	flow->seen = tick;
 	flow->opener = key->source;
 	flow->port = in & 1;
+	flow->mark = 0;
 	flow->state = state;
 	if (gives_way[state])
 		queue_up(flows, flow);
@@ -388,8 +389,13 @@ json_t *connections_show(const struct connections *flows, unsigned most, uint32_
 	struct connection flow;
 
 	for (uint32_t number = 1; number <= flows->most && json_array_size(rows) < most; number++)
-		if (connections_copy(flows, number, &flow))
-			json_array_append_new(rows, row(&flow, tick));
+		if (connections_copy(flows, number, &flow)) {
+			json_t *object = row(&flow, tick);
+
+			if (flows->describe != NULL)
+				flows->describe(&flow, object);
+			json_array_append_new(rows, object);
+		}
 	return json_pack("{s:I, s:o}", "total", (json_int_t)flows->used, "rows", rows);
 }
 

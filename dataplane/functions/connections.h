@@ -83,6 +83,7 @@ struct connection {
 	uint32_t previous;	      /* of those that give way */
 	uint8_t state;		      /* enum connection_state; none: free */
 	uint8_t opener : 1, port : 1; /* which end of the key began, and at which port that is */
+	uint16_t mark;		      /* of who follows it: 0 at first */
 } __rte_cache_aligned;
 
 struct connection_bucket {
@@ -104,6 +105,8 @@ struct connections {
 	_Atomic uint64_t begun, aged, gave_way;
 	/* Of who keeps something beside a flow, by its number: it ends now.  NULL: nobody. */
 	void (*removed)(struct connections *flows, uint32_t number);
+	/* Likewise: what else stands in its row of the table (connections_show()).  From any thread. */
+	void (*describe)(const struct connection *flow, json_t *row);
 };
 
 /* One way to look a flow up. */

@@ -23,6 +23,7 @@ struct fragment_way {
 	uint32_t source, destination; /* the addresses that it left with, in network order */
 	uint8_t mac[6];		      /* and where it went */
 	bool has_mac, back;	      /* by the port where it came in */
+	uint16_t mark;		      /* of who knows more than that */
 };
 
 /* Returns 0, or -ENOMEM. */

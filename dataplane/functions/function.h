@@ -84,6 +84,7 @@ extern const struct function impair;
 extern const struct function router;
 extern const struct function firewall;
 extern const struct function nat;
+extern const struct function balancer;
 
 /* The function of this name, or NULL. */
 const struct function *function_find(const char *name);

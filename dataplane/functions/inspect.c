@@ -227,6 +227,7 @@ static enum verdict check4(const uint8_t *bytes, uint32_t size, uint32_t length,
 	payload.bytes = bytes + header_length;
 	payload.length = total - header_length;
 	payload.there = RTE_MIN(total, size) - header_length;
+	frame->transport = (uint8_t)header_length;
 	if (unlikely(frame->headers.fragment != FRAGMENT_NONE)) {
 		fragment = rte_be_to_cpu_16(header->fragment_offset);
 		if (!place_fragment(frame, (fragment & RTE_IPV4_HDR_OFFSET_MASK) * 8, payload.length,
@@ -328,6 +329,7 @@ static enum verdict check6(const uint8_t *bytes, uint32_t size, uint32_t length,
 	if (unlikely(payload.length > length - sizeof(*header)))
 		return VERDICT_DROP_length;
 	payload.there = RTE_MIN(payload.length, size - (uint32_t)sizeof(*header));
+	frame->transport = sizeof(*header);
 	if (unlikely(martian6(&frame->headers)))
 		return VERDICT_DROP_martian;
 	if (unlikely(frame->headers.unread))
@@ -336,6 +338,7 @@ static enum verdict check6(const uint8_t *bytes, uint32_t size, uint32_t length,
 		verdict = pass_extensions(header->proto, &payload, frame);
 		if (verdict != VERDICT_FLOW)
 			return verdict;
+		frame->transport = (uint8_t)(payload.bytes - bytes);
 	}
 	if (frame->headers.protocol == IPPROTO_ICMPV6) {
 		verdict = check_icmp6(header, &payload, frame);

@@ -8,6 +8,7 @@
 
 #include <stdbool.h>
 #include <stdint.h>
+#include <string.h>
 
 #include <jansson.h>
 #include <rte_mbuf.h>
@@ -39,11 +40,21 @@
 /* Of the firewall alone. */
 #define FIREWALL_DROPS(X) X(rule) /* a rule denies it, or the default does */
 
+/* Of the NAT and the balancer. */
+#define ADDRESS_DROPS(X) X(spoofed) /* from an address that nobody has on either side */
+
+/* Of the balancer alone. */
+#define BALANCER_DROPS(X)                                                                    \
+	X(no_service)  /* to a virtual address, but no service is there */                   \
+	X(no_back_end) /* to a service of which no back end is up, but for those in drain */ \
+	X(back_side)   /* to a virtual address, from the back ends' side */                  \
+	X(wrong_end)   /* from a back end, of a connection that is another one's */          \
+	X(itself)      /* to the balancer's own address, and no answer that it waits for */
+
 /* Of the NAT alone. */
 #define NAT_DROPS(X)                                                                            \
 	X(protocol)	    /* from inside, and neither TCP, UDP nor ICMP */                    \
 	X(multicast)	    /* from inside to many */                                           \
-	X(spoofed)	    /* from an address of the pool, which is nobody's on either side */ \
 	X(inside)	    /* from outside to an inside address itself */                      \
 	X(unmapped)	    /* to an address of the pool, where nobody has that port */         \
 	X(filtered)	    /* somebody has it, and has not sent to who sends this */           \
@@ -57,7 +68,7 @@ enum verdict {
 	VERDICT_ERROR, /* an ICMP error */
 	VERDICT_LATER, /* a fragment that has no ports */
 #define X(name) VERDICT_DROP_##name,
-	VERDICT_DROPS(X) FIREWALL_DROPS(X) NAT_DROPS(X)
+	VERDICT_DROPS(X) FIREWALL_DROPS(X) ADDRESS_DROPS(X) NAT_DROPS(X) BALANCER_DROPS(X)
 #undef X
 		VERDICTS
 };
@@ -81,6 +92,7 @@ struct inspected {
 	uint8_t query;	/* of ICMP: the type of the query, of the answer too; otherwise 0 */
 	uint16_t first; /* of a fragment: its place, and the place of what follows, in units of 8 bytes */
 	uint16_t end;
+	uint8_t transport; /* where what IP carries begins, from its header on */
 };
 
 /*
@@ -92,8 +104,12 @@ static inline uint32_t inspect_copy(const struct rte_mbuf *mbuf, uint8_t *head)
 	uint32_t size = RTE_MIN(mbuf->data_len, (uint32_t)PARSE_BYTES);
 
 	if (unlikely(size < PARSE_BYTES && mbuf->nb_segs > 1)) {
+		const void *bytes;
+
 		size = RTE_MIN(mbuf->pkt_len, (uint32_t)PARSE_BYTES);
-		rte_pktmbuf_read(mbuf, 0, size, head); /* it is in several pieces, so that it is copied */
+		bytes = rte_pktmbuf_read(mbuf, 0, size, head);
+		if (bytes != head) /* the first piece is empty, and the next one has all of it */
+			memcpy(head, bytes, size);
 		return size;
 	}
 	rte_memcpy(head, rte_pktmbuf_mtod(mbuf, const void *), size);

@@ -13,31 +13,16 @@
 
 #include <rte_cycles.h>
 #include <rte_malloc.h>
-#include <rte_memcpy.h>
 
 #include "common/log.h"
 #include "function.h"
 #include "nat_pass.h"
 #include "nat_settings.h"
+#include "rewrite.h"
 
 struct nat the_nat;
 static struct connection_limits limits = CONNECTION_LIMITS_DEFAULT;
 static struct nat_settings settings = NAT_SETTINGS_DEFAULT;
-
-static void write_back(struct rte_mbuf *mbuf, const uint8_t *head, uint32_t size)
-{
-	if (likely(size <= mbuf->data_len)) {
-		rte_memcpy(rte_pktmbuf_mtod(mbuf, void *), head, size);
-		return;
-	}
-	for (; mbuf != NULL && size > 0; mbuf = mbuf->next) {
-		const uint32_t part = RTE_MIN(size, (uint32_t)mbuf->data_len);
-
-		memcpy(rte_pktmbuf_mtod(mbuf, void *), head, part);
-		head += part;
-		size -= part;
-	}
-}
 
 /* Returns whether the frame leaves by the other port. */
 static bool leave(struct nat *nat, struct rte_mbuf *mbuf, const struct nat_passing *passing, uint16_t in)
@@ -53,7 +38,7 @@ static bool leave(struct nat *nat, struct rte_mbuf *mbuf, const struct nat_passi
 		return false;
 	}
 	if (likely(passing->changed))
-		write_back(mbuf, passing->head, passing->size);
+		rewrite_put(mbuf, passing->head, passing->size);
 	else
 		function_count(&counters->untouched, 1);
 	if (likely(!passing->back))
@@ -151,6 +136,7 @@ static json_t *describe_port(const struct nat_counters *counters)
 	inspect_describe(port, counters->drops);
 #define X(name) \
 	json_object_set_new(port, "drop_" #name, json_integer((json_int_t)counters->drops[VERDICT_DROP_##name]));
+	ADDRESS_DROPS(X)
 	NAT_DROPS(X)
 #undef X
 	return port;

@@ -7,7 +7,7 @@
 #include <rte_ip.h>
 
 #include "nat_pass.h"
-#include "nat_rewrite.h"
+#include "rewrite.h"
 
 enum { MULTICAST = 0xe0000000u };
 
@@ -42,40 +42,55 @@ static bool has_port(uint8_t protocol)
 	return protocol == IPPROTO_TCP || protocol == IPPROTO_UDP || protocol == IPPROTO_ICMP;
 }
 
-static struct nat_end end_of(const struct headers *headers, enum nat_side side)
+static struct nat_end end_of(const struct headers *headers, enum rewrite_side side)
 {
 	return (struct nat_end){
-		.address = address_in(side == NAT_SOURCE ? headers->source : headers->destination),
-		.port = side == NAT_SOURCE ? headers->source_port : headers->destination_port,
+		.address = address_in(side == REWRITE_SOURCE ? headers->source : headers->destination),
+		.port = side == REWRITE_SOURCE ? headers->source_port : headers->destination_port,
 		.protocol = headers->protocol,
 		.tags = (uint32_t)headers->vlan << 16 | headers->inner_vlan,
 	};
 }
 
 /* ICMP has one identifier for both ends. */
-static void set_end(struct headers *headers, enum nat_side side, uint32_t address, uint16_t port)
+static void set_end(struct headers *headers, enum rewrite_side side, uint32_t address, uint16_t port)
 {
 	const bool both = headers->protocol == IPPROTO_ICMP;
 
-	set_address(side == NAT_SOURCE ? headers->source : headers->destination, address);
-	if (side == NAT_SOURCE || both)
+	set_address(side == REWRITE_SOURCE ? headers->source : headers->destination, address);
+	if (side == REWRITE_SOURCE || both)
 		headers->source_port = port;
-	if (side == NAT_DESTINATION || both)
+	if (side == REWRITE_DESTINATION || both)
 		headers->destination_port = port;
 }
 
 /* ------- changing ------- */
 
-static struct nat_place place_of(struct nat_passing *passing)
+static struct rewrite_place place_of(struct nat_passing *passing)
 {
-	const unsigned network = passing->frame.headers.network;
-	const uint8_t *length = passing->head + network + offsetof(struct rte_ipv4_hdr, total_length);
+	return rewrite_place(passing->head, passing->size, &passing->frame);
+}
 
-	return (struct nat_place){
-		.bytes = passing->head,
-		.network = network,
-		.end = RTE_MIN((unsigned)passing->size, network + (length[0] << 8 | length[1])),
-	};
+static void change_address(const struct rewrite_place *place, enum rewrite_side side, uint32_t address)
+{
+	address = htonl(address);
+	rewrite_address(place, side, &address);
+}
+
+static void change_end(const struct rewrite_place *place, enum rewrite_side side, uint32_t address, uint16_t port)
+{
+	address = htonl(address);
+	rewrite_end(place, side, &address, port);
+}
+
+static void change_quoted(struct nat_passing *passing, const struct inspected *quoted, enum rewrite_side side,
+			  uint32_t address, uint16_t port)
+{
+	const struct rewrite_place error = place_of(passing);
+	const struct rewrite_place within = rewrite_place_quoted(&error, &passing->frame, quoted);
+
+	address = htonl(address);
+	rewrite_quoted(&error, &within, side, &address, port);
 }
 
 /* The station where inside frames for a mapping go: who has sent from there last. */
@@ -132,7 +147,7 @@ static struct connection *add(struct nat *nat, const struct nat_passing *passing
 
 static enum verdict begin(struct nat *nat, struct nat_passing *passing, uint16_t in, struct connection **flow)
 {
-	const struct nat_end end = end_of(&passing->frame.headers, in == 0 ? NAT_SOURCE : NAT_DESTINATION);
+	const struct nat_end end = end_of(&passing->frame.headers, in == 0 ? REWRITE_SOURCE : REWRITE_DESTINATION);
 	struct nat_mapping *mapping = passing->mapping;
 	enum verdict why;
 
@@ -198,7 +213,7 @@ static enum verdict follow(struct nat *nat, struct nat_passing *passing, uint16_
 static enum verdict look_from_outside(struct nat *nat, struct nat_passing *passing)
 {
 	struct headers *headers = &passing->frame.headers;
-	const struct nat_end end = end_of(headers, NAT_DESTINATION);
+	const struct nat_end end = end_of(headers, REWRITE_DESTINATION);
 
 	if (unlikely(!has_port(headers->protocol) || passing->frame.event == EVENT_QUERY))
 		return VERDICT_DROP_unmapped;
@@ -209,7 +224,7 @@ static enum verdict look_from_outside(struct nat *nat, struct nat_passing *passi
 		return VERDICT_DROP_unmapped;
 	if (unlikely(passing->mapping->inside.address == address_in(headers->source)))
 		return VERDICT_DROP_martian;
-	set_end(headers, NAT_DESTINATION, passing->mapping->inside.address, passing->mapping->inside.port);
+	set_end(headers, REWRITE_DESTINATION, passing->mapping->inside.address, passing->mapping->inside.port);
 	connection_key_make(&nat->flows, &passing->frame, &passing->key);
 	connections_prefetch(&nat->flows, passing->key.hash);
 	return VERDICT_FLOW;
@@ -218,14 +233,14 @@ static enum verdict look_from_outside(struct nat *nat, struct nat_passing *passi
 /* The mapping may have gone since it was looked up, with a connection that gave way to one of another frame. */
 static enum verdict look_again(struct nat *nat, struct nat_passing *passing)
 {
-	set_end(&passing->frame.headers, NAT_DESTINATION, passing->outside.address, passing->outside.port);
+	set_end(&passing->frame.headers, REWRITE_DESTINATION, passing->outside.address, passing->outside.port);
 	passing->guess = 0;
 	return look_from_outside(nat, passing);
 }
 
 static enum verdict pass_from_outside(struct nat *nat, struct nat_passing *passing)
 {
-	const struct nat_place place = place_of(passing);
+	const struct rewrite_place place = place_of(passing);
 	const struct nat_mapping *mapping;
 	struct connection *flow;
 	enum verdict verdict = VERDICT_FLOW;
@@ -237,7 +252,7 @@ static enum verdict pass_from_outside(struct nat *nat, struct nat_passing *passi
 	if (unlikely(verdict != VERDICT_PASS))
 		return verdict;
 	mapping = passing->mapping;
-	nat_rewrite(&place, NAT_DESTINATION, mapping->inside.address, mapping->inside.port);
+	change_end(&place, REWRITE_DESTINATION, mapping->inside.address, mapping->inside.port);
 	send_to_station(passing, mapping->mac, mapping->has_mac);
 	passing->changed = true;
 	return VERDICT_PASS;
@@ -246,22 +261,21 @@ static enum verdict pass_from_outside(struct nat *nat, struct nat_passing *passi
 /* RFC 5508, 4.1: an error about what was sent from inside. */
 static enum verdict pass_error_from_outside(struct nat *nat, struct nat_passing *passing, struct inspected *quoted)
 {
-	const struct nat_end end = end_of(&quoted->headers, NAT_SOURCE);
+	const struct nat_end end = end_of(&quoted->headers, REWRITE_SOURCE);
 	const struct nat_mapping *mapping = nat_table_outside(&nat->table, &end);
-	const struct nat_place place = place_of(passing);
+	const struct rewrite_place place = place_of(passing);
 	const struct connection *flow;
 	struct connection_key key;
 
 	if (mapping == NULL)
 		return VERDICT_DROP_unrelated;
-	set_end(&quoted->headers, NAT_SOURCE, mapping->inside.address, mapping->inside.port);
+	set_end(&quoted->headers, REWRITE_SOURCE, mapping->inside.address, mapping->inside.port);
 	connection_key_make(&nat->flows, quoted, &key);
 	flow = connections_find(&nat->flows, &key, 0, nat->tick);
 	if (flow == NULL || (key.source == flow->opener) != (flow->port == 0))
 		return VERDICT_DROP_unrelated;
-	nat_rewrite_quoted(&place, passing->frame.headers.embedded, NAT_SOURCE, mapping->inside.address,
-			   mapping->inside.port);
-	nat_rewrite_address(&place, NAT_DESTINATION, mapping->inside.address);
+	change_quoted(passing, quoted, REWRITE_SOURCE, mapping->inside.address, mapping->inside.port);
+	change_address(&place, REWRITE_DESTINATION, mapping->inside.address);
 	send_to_station(passing, mapping->mac, mapping->has_mac);
 	passing->changed = true;
 	return VERDICT_PASS;
@@ -279,7 +293,7 @@ static enum verdict look_from_inside(struct nat *nat, struct nat_passing *passin
 static enum verdict pass_from_inside(struct nat *nat, struct nat_passing *passing)
 {
 	struct headers *headers = &passing->frame.headers;
-	const struct nat_place place = place_of(passing);
+	const struct rewrite_place place = place_of(passing);
 	const struct nat_outside *outside;
 	struct connection *flow;
 	enum verdict verdict = follow(nat, passing, 0, &flow);
@@ -287,13 +301,13 @@ static enum verdict pass_from_inside(struct nat *nat, struct nat_passing *passin
 	if (unlikely(verdict != VERDICT_PASS))
 		return verdict;
 	outside = &nat->outside[connection_number(&nat->flows, flow)];
-	nat_rewrite(&place, NAT_SOURCE, outside->address, outside->port);
+	change_end(&place, REWRITE_SOURCE, outside->address, outside->port);
 	passing->changed = true;
 	if (likely(!in_pool(nat, address_in(headers->destination))))
 		return VERDICT_PASS;
 	passing->back = true;
 	passing->guess = 0;
-	set_end(headers, NAT_SOURCE, outside->address, outside->port);
+	set_end(headers, REWRITE_SOURCE, outside->address, outside->port);
 	verdict = look_from_outside(nat, passing);
 	return verdict == VERDICT_FLOW ? pass_from_outside(nat, passing) : verdict;
 }
@@ -301,7 +315,7 @@ static enum verdict pass_from_inside(struct nat *nat, struct nat_passing *passin
 /* RFC 5508, 4.2: an error about what was sent to inside; who sends it need not have a mapping of its own. */
 static enum verdict pass_error_from_inside(struct nat *nat, struct nat_passing *passing, struct inspected *quoted)
 {
-	const struct nat_place place = place_of(passing);
+	const struct rewrite_place place = place_of(passing);
 	const struct nat_outside *outside;
 	const struct connection *flow;
 	struct connection_key key;
@@ -311,14 +325,14 @@ static enum verdict pass_error_from_inside(struct nat *nat, struct nat_passing *
 	if (flow == NULL || (key.source == flow->opener) != (flow->port == 1))
 		return VERDICT_DROP_unrelated;
 	outside = &nat->outside[connection_number(&nat->flows, flow)];
-	nat_rewrite_quoted(&place, passing->frame.headers.embedded, NAT_DESTINATION, outside->address, outside->port);
+	change_quoted(passing, quoted, REWRITE_DESTINATION, outside->address, outside->port);
 	if (is_inside(nat, address_in(passing->frame.headers.source)))
-		nat_rewrite_address(&place, NAT_SOURCE, outside->address);
+		change_address(&place, REWRITE_SOURCE, outside->address);
 	passing->changed = true;
 	if (!in_pool(nat, address_in(passing->frame.headers.destination)))
 		return VERDICT_PASS;
 	passing->back = true;
-	set_end(&quoted->headers, NAT_DESTINATION, outside->address, outside->port);
+	set_end(&quoted->headers, REWRITE_DESTINATION, outside->address, outside->port);
 	return pass_error_from_outside(nat, passing, quoted);
 }
 
@@ -396,14 +410,14 @@ static void note_first(struct nat *nat, const struct nat_passing *passing, uint6
 
 static enum verdict pass_later(struct nat *nat, struct nat_passing *passing, uint64_t tsc)
 {
-	const struct nat_place place = place_of(passing);
+	const struct rewrite_place place = place_of(passing);
 	struct fragment_way way;
 	const enum verdict verdict = fragments_find(&nat->fragments, &passing->frame, tsc, &way);
 
 	if (verdict != VERDICT_PASS)
 		return verdict;
-	nat_rewrite_address(&place, NAT_SOURCE, ntohl(way.source));
-	nat_rewrite_address(&place, NAT_DESTINATION, ntohl(way.destination));
+	change_address(&place, REWRITE_SOURCE, ntohl(way.source));
+	change_address(&place, REWRITE_DESTINATION, ntohl(way.destination));
 	passing->back = way.back;
 	passing->changed = true;
 	if (way.back || way.has_mac)

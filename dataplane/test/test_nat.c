@@ -3,26 +3,18 @@
  * The NAT, by crafted frames and a clock that the test moves: with which addresses and ports frames leave, that their
  * checksums hold, and for which reason others do not leave.
  */
-#include "test/cmocka_all.h"
-#include "test/frame_builder.h"
-
-#include <netinet/in.h>
+#include "test/segments.h"
 
 #include <rte_cycles.h>
 #include <rte_eal.h>
-#include <rte_icmp.h>
-#include <rte_ip.h>
 #include <rte_mbuf.h>
-#include <rte_tcp.h>
-#include <rte_udp.h>
 
 #include "functions/function.h"
 #include "functions/nat.h"
 
 #define CONNECTIONS 64
 enum { FRAMES = 512, HOST = 0x0a000002, OTHER = 0x0a000003, SERVER = 0xc0000201, STRANGER = 0xc0000202 };
-enum { POOL = 0xc6336400, FORWARDED = POOL + 1, SYN = 2, ACK = 16, FIN = 1, RST = 4, BLOCK = 64 };
-enum { MORE = 0x2000 };
+enum { POOL = 0xc6336400, FORWARDED = POOL + 1 };
 
 static struct rte_mempool *pool;
 static uint64_t now; /* TSC */
@@ -69,83 +61,6 @@ static void wait_seconds(unsigned seconds)
 
 /* ------- frames ------- */
 
-static struct rte_ipv4_hdr *ip_of(struct frame *frame)
-{
-	return (struct rte_ipv4_hdr *)(frame->bytes + 14);
-}
-
-static void finish(struct frame *frame)
-{
-	struct rte_ipv4_hdr *ip = ip_of(frame);
-	uint8_t *payload = (uint8_t *)(ip + 1);
-	const unsigned length = ntohs(ip->total_length) - 20;
-
-	ip->hdr_checksum = 0;
-	ip->hdr_checksum = rte_ipv4_cksum(ip);
-	if (ip->next_proto_id == IPPROTO_TCP)
-		((struct rte_tcp_hdr *)payload)->cksum = rte_ipv4_udptcp_cksum(ip, payload);
-	else if (ip->next_proto_id == IPPROTO_UDP)
-		((struct rte_udp_hdr *)payload)->dgram_cksum = rte_ipv4_udptcp_cksum(ip, payload);
-	else if (ip->next_proto_id == IPPROTO_ICMP)
-		((struct rte_icmp_hdr *)payload)->icmp_cksum = ~rte_raw_cksum(payload, length);
-}
-
-static struct frame tcp(uint32_t source, uint16_t from, uint32_t destination, uint16_t to, uint8_t flags)
-{
-	struct frame frame;
-
-	frame_macs(&frame, 1, 2);
-	frame_ipv4(&frame, source, destination, IPPROTO_TCP, 20, 0, 0);
-	frame_add16(&frame, from);
-	frame_add16(&frame, to);
-	frame_add32(&frame, 1);
-	frame_add32(&frame, 1);
-	frame_add8(&frame, 0x50);
-	frame_add8(&frame, flags);
-	frame_add16(&frame, 1000);
-	frame_add32(&frame, 0);
-	finish(&frame);
-	return frame;
-}
-
-static struct frame udp(uint32_t source, uint16_t from, uint32_t destination, uint16_t to)
-{
-	struct frame frame;
-
-	frame_udp4(&frame, source, destination, from, to);
-	finish(&frame);
-	return frame;
-}
-
-static struct frame icmp(uint32_t source, uint32_t destination, uint8_t type, uint16_t identifier)
-{
-	struct frame frame;
-
-	frame_macs(&frame, 1, 2);
-	frame_ipv4(&frame, source, destination, IPPROTO_ICMP, 8, 0, 0);
-	frame_add16(&frame, type << 8);
-	frame_add16(&frame, 0);
-	frame_add16(&frame, identifier);
-	frame_add16(&frame, 1);
-	finish(&frame);
-	return frame;
-}
-
-/* Destination unreachable, with so many bytes of what a frame carries. */
-static struct frame error(uint32_t source, uint32_t destination, const struct frame *about, unsigned quoted)
-{
-	struct frame frame;
-
-	frame_macs(&frame, 1, 2);
-	frame_ipv4(&frame, source, destination, IPPROTO_ICMP, 8 + quoted, 0, 0);
-	frame_add16(&frame, 3 << 8 | 4);
-	frame_add16(&frame, 0);
-	frame_add32(&frame, 1400);
-	frame_add(&frame, about->bytes + 14, quoted);
-	finish(&frame);
-	return frame;
-}
-
 /* Let a frame in at a port; what leaves takes its place.  Returns VERDICT_PASS, or the reason why it was dropped. */
 static enum verdict pass(struct frame *frame, uint16_t in)
 {
@@ -177,21 +92,6 @@ static enum verdict pass(struct frame *frame, uint16_t in)
 		struct frame expected_ = __VA_ARGS__;                      \
 		assert_int_equal(pass(&expected_, in), VERDICT_##verdict); \
 	} while (0)
-
-static void check_sums(struct frame *frame)
-{
-	struct rte_ipv4_hdr *ip = ip_of(frame);
-	const unsigned length = ntohs(ip->total_length) - 20;
-
-	assert_int_equal(rte_raw_cksum(ip, 20), 0xffff);
-	if (ip->next_proto_id == IPPROTO_ICMP)
-		assert_int_equal(rte_raw_cksum(ip + 1, length), 0xffff);
-	else if (ip->next_proto_id != IPPROTO_UDP || ((struct rte_udp_hdr *)(ip + 1))->dgram_cksum != 0) {
-		const uint32_t sum = rte_ipv4_phdr_cksum(ip, 0) + rte_raw_cksum(ip + 1, length);
-
-		assert_int_equal((sum >> 16) + (sum & 0xffff), 0xffff);
-	}
-}
 
 struct seen {
 	uint32_t source, destination;
@@ -424,11 +324,6 @@ static void inside_reaches_inside_by_the_pool(void **state)
 	expect(DROP_unmapped, 0, udp(HOST, 2000, FORWARDED, 1025));
 }
 
-static const struct rte_ipv4_hdr *quoted_in(struct frame *frame)
-{
-	return (const struct rte_ipv4_hdr *)(frame->bytes + 14 + 20 + 8);
-}
-
 static void errors_are_about_what_inside_sent(void **state)
 {
 	for (unsigned quoted = 28; quoted <= 40; quoted += 12) {
@@ -463,19 +358,6 @@ static void errors_from_inside_hide_who_sends_them(void **state)
 	seen = through(&frame, 0);
 	assert_int_equal(seen.source, out.source);
 	assert_memory_equal(quoted_in(&frame), ip_of(&before), 28);
-}
-
-static struct frame fragment(uint32_t source, uint32_t destination, uint16_t place)
-{
-	struct frame frame;
-
-	frame_macs(&frame, 1, 2);
-	frame_ipv4(&frame, source, destination, IPPROTO_UDP, 16, 77, place);
-	frame_ports(&frame, 2000, 53);
-	frame_ports(&frame, 0, 0);
-	ip_of(&frame)->hdr_checksum = rte_ipv4_cksum(ip_of(&frame));
-	((struct rte_udp_hdr *)(ip_of(&frame) + 1))->dgram_cksum = 0;
-	return frame;
 }
 
 static void fragments_go_the_way_of_their_first(void **state)

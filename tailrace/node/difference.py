@@ -15,6 +15,7 @@ from typing import Any, Literal
 
 from tailrace.node.planned import OWN_IMAGE, Plan, PlannedFunction, match_words
 from tailrace.node.record import Granted
+from tailrace.spec.balancer import SECRETS
 from tailrace.spec.model import FLOW_AGEING
 from tailrace.switch.config import SECTIONS, Config, configuration, function_name, instance_name, port_name
 
@@ -217,7 +218,7 @@ def _told_change(was: Mapping[str, Any], now: Mapping[str, Any]) -> tuple[str, .
             new = len(set(map(json.dumps, after)) - set(map(json.dumps, before)))
             said.append(f"{key}: {len(before)} → {len(after)}, {new} of them new")
         elif before != after:
-            said.append(f"{key}: {before} → {after}")
+            said.append(f"{key}: another one" if key in SECRETS else f"{key}: {before} → {after}")
     return tuple(said)
 
 

@@ -404,7 +404,7 @@ class _Maker:
                 able = " or ".join(each.name for each in RUNTIMES.values() if each.tells)
                 self.refuse(
                     ("functions", name, "runs"),
-                    f"a {function.kind} in a {function.runs} cannot be told its rules; expected `runs: {able}`",
+                    f"a {function.kind} in a {function.runs} cannot be told its settings; expected `runs: {able}`",
                 )
 
     def check_cores(self, cpus: Sequence[Cpu]) -> None:

@@ -16,10 +16,12 @@ from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
 
 from tailrace.spec import units
+from tailrace.spec.balancer import BackEnd, Probe, Service
 from tailrace.spec.check import cross_check
 from tailrace.spec.connections import Timeouts
 from tailrace.spec.firewall import Rule
 from tailrace.spec.model import (
+    Balancer,
     Bridge,
     Chain,
     Device,
@@ -66,6 +68,11 @@ _MODELS: list[tuple[tuple[str | None, ...], type[BaseModel]]] = [
     (("functions", None, "nat"), Nat),
     (("functions", None, "nat", "forwards", None), Forward),
     (("functions", None, "nat", "timeouts"), Timeouts),
+    (("functions", None, "balancer"), Balancer),
+    (("functions", None, "balancer", "services", None), Service),
+    (("functions", None, "balancer", "services", None, "health"), Probe),
+    (("functions", None, "balancer", "services", None, "back_ends", None), BackEnd),
+    (("functions", None, "balancer", "timeouts"), Timeouts),
     (("chains", None), Chain),
     (("chains", None, "match", None), Match),
     (("chains", None, "path", None), Hop),

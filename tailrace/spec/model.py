@@ -13,6 +13,7 @@ from typing import Annotated, Any, Literal
 from pydantic import BeforeValidator, Field, WithJsonSchema, field_validator, model_validator
 
 from tailrace.spec import units
+from tailrace.spec.balancer import Balancer
 from tailrace.spec.fields import (
     Duration,
     Model,
@@ -56,6 +57,7 @@ from tailrace.spec.tests import Test
 __all__ = [
     "INTERFACE_NAME",
     "LONGEST_SOCKET",
+    "Balancer",
     "Bridge",
     "Chain",
     "Device",
@@ -89,6 +91,7 @@ SETTINGS: dict[str, type[Settings]] = {
     "router": Router,
     "firewall": Firewall,
     "nat": Nat,
+    "balancer": Balancer,
 }
 GUEST = "guest"
 #: A name of podman's or of `tailrace image list`, or a disk's path; nothing that podman would take for an option.
@@ -299,12 +302,12 @@ ShortCpus = Annotated[
 class Function(Model):
     """A virtual network function, each replica of which lives by itself."""
 
-    kind: Literal["skeleton", "impair", "router", "firewall", "nat"] | None = Field(
+    kind: Literal["skeleton", "impair", "router", "firewall", "nat", "balancer"] | None = Field(
         None,
         description="what it does. skeleton: forwards between its two ports, and nothing else; impair: loses, repeats, "
         "delays and reorders frames by a plan; router: forwards IPv4 and IPv6 by the routes of a network namespace of "
         "its own; firewall: lets through what rules allow, and what belongs to that; nat: gives what inside hosts send "
-        "an address and port of a pool. A guest has none",
+        "an address and port of a pool; balancer: leads what is for virtual addresses to back ends. A guest has none",
     )
     runs: Literal["process", "container", "machine", "guest"] = Field(
         "process",
@@ -384,6 +387,7 @@ class Function(Model):
     router: Router | None = Field(None, description="of kind router: its addresses and routes")
     firewall: Firewall | None = Field(None, description="of kind firewall: its rules")
     nat: Nat | None = Field(None, description="of kind nat: its pool, and what inside hosts may have of it")
+    balancer: Balancer | None = Field(None, description="of kind balancer: its services and their back ends")
     restart: Literal["always", "on-failure", "never"] = Field(
         "on-failure",
         description="whether its process is started again when it has ended by itself: always, if it failed (by a "

@@ -171,5 +171,5 @@ def test_a_rule_is_hidden_by_what_holds_all_of_it() -> None:
 
 
 def test_it_lives_where_it_can_be_told() -> None:
-    with pytest.raises(Mistake, match="cannot be told its rules; expected `runs: process or container`"):
+    with pytest.raises(Mistake, match="cannot be told its settings; expected `runs: process or container`"):
         plan(fw("action: allow", where=", runs: machine"))

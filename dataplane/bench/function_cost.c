@@ -1,0 +1,346 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * tailrace-function-cost [CONNECTIONS]: what each function costs beside the skeleton, on the same frames and over ports
+ * in memory: a frame is copied into a packet buffer, processed, and copied out of it, a burst at a time.  Frames of 64
+ * bytes, UDP, of connections in random order: of few, which caches hold, and of many, which they do not.  Functions
+ * take turns in each round, and each figure is the least of several rounds.  And what the first frame of a connection
+ * costs.
+ */
+#include <arpa/inet.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+
+#include <rte_cycles.h>
+#include <rte_eal.h>
+#include <rte_ip.h>
+#include <rte_mbuf.h>
+
+#include "common/grace.h"
+#include "functions/balancer.h"
+#include "functions/firewall.h"
+#include "functions/function.h"
+#include "functions/router_tap.h"
+#include "rule_set.h"
+#include "test/frame_builder.h"
+
+enum {
+	DEFAULT_CONNECTIONS = 1000000 / 256 * 256,
+	FEW = 1000,
+	BACK_ENDS = 16,
+	BURST = 32,
+	PASSES = 64, /* bursts in a round */
+	ROUNDS = 400,
+	PART = 8, /* bursts of beginnings that are timed together */
+	LARGE_PAGE = 2 << 20,
+	LENGTH = 60,	       /* and the check sequence */
+	SERVER = 0x09000001,   /* 9.0.0.1, in the machine's order */
+	CLIENTS = 0x0b000000u, /* 11.0.0.0 and on: inside of the NAT */
+	PORT = 9,
+};
+
+void *__wrap_rte_zmalloc(const char *type, size_t size, unsigned align);
+void *__wrap_rte_calloc(const char *type, size_t number, size_t size, unsigned align);
+int __wrap_router_tap_open(struct router_tap *tap, struct rte_mempool *pool, int forward_fd);
+
+/* As a function's tables lie where there are huge pages; otherwise page walks are most of what they cost. */
+void *__wrap_rte_zmalloc(const char *type, size_t size, unsigned align)
+{
+	const size_t whole = RTE_ALIGN_CEIL(size, LARGE_PAGE);
+	void *memory = aligned_alloc(LARGE_PAGE, whole);
+
+	if (memory == NULL || madvise(memory, whole, MADV_HUGEPAGE) != 0)
+		return NULL;
+	return memset(memory, 0, whole);
+}
+
+void *__wrap_rte_calloc(const char *type, size_t number, size_t size, unsigned align)
+{
+	return __wrap_rte_zmalloc(type, number * size, align);
+}
+
+/* No kernel: all routes are known, and lead to neighbours. */
+int __wrap_router_tap_open(struct router_tap *tap, struct rte_mempool *pool, int forward_fd)
+{
+	*tap = (struct router_tap){0};
+	for (unsigned port = 0; port < ROUTER_PORTS; port++)
+		tap->from_kernel[port] = rte_ring_create(port == 0 ? "from0" : "from1", 64, SOCKET_ID_ANY, 0);
+	return 0;
+}
+
+static struct rte_mempool *pool;
+static struct frame *sent; /* a burst */
+static uint8_t received[BURST][64];
+static uint32_t connections = DEFAULT_CONNECTIONS;
+
+/* ------- functions ------- */
+
+static void tell(const struct function *function, json_t *params)
+{
+	struct control_error error;
+
+	if (params == NULL || function->keeping->configure(params, &error) != 0) {
+		fprintf(stderr, "%s: %s\n", function->name, params != NULL ? error.message : "no settings");
+		exit(1);
+	}
+	json_decref(params);
+}
+
+static void set(const struct function *function, const char *name, const char *value)
+{
+	const char *wrong = function->set(name, value);
+
+	if (wrong != NULL) {
+		fprintf(stderr, "%s %s=%s: expected %s\n", function->name, name, value, wrong);
+		exit(1);
+	}
+}
+
+/* With room for those that are begun a second time. */
+static void open_function(const struct function *function)
+{
+	char text[16];
+
+	snprintf(text, sizeof(text), "%" PRIu32, 2 * connections + 2 * BURST);
+	if (function != &router)
+		set(function, "connections", text);
+	if (function->keeping->open(pool, -1) != 0)
+		exit(1);
+}
+
+/* One route, to a neighbour. */
+static void prepare_router(void)
+{
+	const uint8_t own[6] = {2, 0, 0, 0, 0, 1};
+	const struct router_address gateway = {{10, 0, 1, 1}};
+	struct router_prefix prefix = {.address = {{9}}, .length = 8};
+	struct router_hop hop = {.nb_paths = 1};
+
+	open_function(&router);
+	for (unsigned port = 0; port < ROUTER_PORTS; port++) {
+		atomic_store(&router_table.ports[port].mac, router_mac(own));
+		atomic_store(&router_table.ports[port].mtu, 1500);
+	}
+	router_neighbour_set(1, ROUTER_4, &gateway, router_mac(own) | ROUTER_STATION_USABLE);
+	hop.paths[0] = (struct router_path){.gateway = gateway, .bound = UINT32_MAX, .port = 1};
+	router_route_add(&prefix, 1, ROUTE_FIRST_HOP, &hop, ROUTER_NEW);
+}
+
+static struct firewall_rules *few_rules, *many_rules;
+
+static void prepare_firewall(void)
+{
+	open_function(&firewall);
+	tell(&firewall, rule_set_make(1));
+	few_rules = the_firewall.rules;
+}
+
+static void prepare_rules(void)
+{
+	struct control_error error;
+
+	many_rules = firewall_rules_read(rule_set_make(FIREWALL_RULES_MOST), &error);
+	if (many_rules == NULL) {
+		fprintf(stderr, "%s\n", error.message);
+		exit(1);
+	}
+}
+
+/* As many hosts as connections, each with a block of its own. */
+static void prepare_nat(void)
+{
+	set(&nat, "pool", "198.51.100.0/22");
+	set(&nat, "inside", "11.0.0.0/8");
+	set(&nat, "block", "64");
+	open_function(&nat);
+}
+
+static void prepare_balancer(void)
+{
+	json_t *ends = json_array();
+	struct balancer_set *of = &the_balancer.set;
+
+	open_function(&balancer);
+	for (int i = 0; i < BACK_ENDS; i++) {
+		char address[16], name[16];
+
+		snprintf(address, sizeof(address), "10.0.1.%d", i + 2);
+		snprintf(name, sizeof(name), "%d", i);
+		json_array_append_new(ends,
+				      json_pack("{s:s, s:s, s:i}", "name", name, "address", address, "port", 8080));
+	}
+	tell(&balancer, json_pack("{s:[s], s:[{s:s, s:s, s:i, s:s, s:o}]}", "source", "10.0.1.1", "services", "name",
+				  "service", "address", "9.0.0.1", "port", PORT, "protocol", "udp", "back_ends", ends));
+	for (unsigned i = 0; i < of->nb_used; i++) {
+		of->ends[of->used[i]].mac = 2;
+		of->ends[of->used[i]].state = BALANCER_UP;
+	}
+	if (balancer_set_publish(of) != 0)
+		exit(1);
+}
+
+static struct subject {
+	const char *name;
+	const struct function *function;
+	void (*prepare)(void);	       /* before its connections begin */
+	struct firewall_rules **rules; /* that it has */
+	uint32_t first;		       /* of its connections; 0: it knows none */
+	double few, many, begin;       /* cycles a frame */
+} subjects[] = {
+	{.name = "skeleton", .function = &skeleton},
+	{.name = "router, one route", .function = &router, .prepare = prepare_router},
+	{.name = "firewall, 1 rule",
+	 .function = &firewall,
+	 .prepare = prepare_firewall,
+	 .rules = &few_rules,
+	 .first = 1},
+	{.name = "firewall, 10000 rules",
+	 .function = &firewall,
+	 .prepare = prepare_rules,
+	 .rules = &many_rules,
+	 .first = 2},
+	{.name = "nat", .function = &nat, .prepare = prepare_nat, .first = 1},
+	{.name = "balancer, 16 back ends", .function = &balancer, .prepare = prepare_balancer, .first = 1},
+};
+
+/* ------- frames ------- */
+
+static void address(struct frame *frame, uint32_t connection)
+{
+	struct rte_ipv4_hdr *header = (struct rte_ipv4_hdr *)(frame->bytes + 14);
+
+	header->src_addr = htonl(CLIENTS + connection);
+	header->hdr_checksum = 0;
+	header->hdr_checksum = rte_ipv4_cksum(header);
+}
+
+/* A burst through a function; returns the cycles, or ends the program if a frame is lost. */
+static uint64_t forward(const struct function *function)
+{
+	struct rte_mbuf *burst[FUNCTION_ROOM];
+	const uint64_t began = rte_rdtsc();
+	uint16_t nb_out;
+
+	if (rte_pktmbuf_alloc_bulk(pool, burst, BURST) != 0)
+		exit(1);
+	for (unsigned i = 0; i < BURST; i++)
+		memcpy(rte_pktmbuf_append(burst[i], LENGTH), sent[i].bytes, LENGTH);
+	nb_out = function->process(burst, BURST, 0, 0);
+	for (unsigned i = 0; i < nb_out; i++)
+		memcpy(received[i], rte_pktmbuf_mtod(burst[i], void *), LENGTH);
+	rte_pktmbuf_free_bulk(burst, nb_out);
+	if (nb_out != BURST) {
+		fprintf(stderr, "%s: only %u of %u frames left\n", function->name, nb_out, BURST);
+		exit(1);
+	}
+	return rte_rdtsc() - began;
+}
+
+static void take_rules(const struct subject *subject)
+{
+	if (subject->rules != NULL)
+		atomic_store(&the_firewall.rules, *subject->rules);
+}
+
+static int in_order(const void *one, const void *other)
+{
+	const double *first = one, *second = other;
+
+	return (*first > *second) - (*first < *second);
+}
+
+/* Begin all connections of a function, in order; returns the cycles a frame, the median of parts. */
+static double begin(const struct subject *subject)
+{
+	static double parts[DEFAULT_CONNECTIONS / BURST / PART + 1];
+	const uint32_t first = (subject->first - 1) * connections;
+	unsigned nb_parts = 0;
+
+	take_rules(subject);
+	for (uint32_t at = 0; at + BURST * PART <= connections; at += BURST * PART) {
+		uint64_t cycles = 0;
+
+		for (unsigned burst = 0; burst < PART; burst++) {
+			for (unsigned i = 0; i < BURST; i++)
+				address(&sent[i], first + at + burst * BURST + i);
+			cycles += forward(subject->function);
+		}
+		parts[nb_parts++] = (double)cycles / BURST / PART;
+	}
+	qsort(parts, nb_parts, sizeof(parts[0]), in_order);
+	return parts[nb_parts / 2];
+}
+
+/* Frames of so many connections; the same ones for all in a round. */
+static double pass(const struct subject *subject, uint32_t count, uint64_t seed)
+{
+	const uint32_t first = subject->first > 0 ? (subject->first - 1) * connections : 0;
+	uint64_t cycles = 0;
+
+	take_rules(subject);
+	for (unsigned i = 0; i < PASSES; i++) {
+		for (unsigned j = 0; j < BURST; j++)
+			address(&sent[j], first + random64(&seed) % count);
+		cycles += forward(subject->function);
+	}
+	return (double)cycles / PASSES / BURST;
+}
+
+static void measure(uint32_t count, size_t offset)
+{
+	for (unsigned round = 0; round < ROUNDS; round++)
+		for (unsigned i = 0; i < RTE_DIM(subjects); i++) {
+			const double cycles = pass(&subjects[i], count, round);
+			double *best = (double *)((char *)&subjects[i] + offset);
+
+			if (*best == 0 || cycles < *best)
+				*best = cycles;
+		}
+}
+
+static void report(const struct subject *subject)
+{
+	const struct subject *nothing = &subjects[0];
+
+	printf("%-24s %9.1f %8.2f %11.1f %8.2f", subject->name, subject->few, nothing->few / subject->few,
+	       subject->many, nothing->many / subject->many);
+	if (subject->first > 0)
+		printf(" %9.1f %9.2f", subject->begin, (double)rte_get_tsc_hz() / subject->begin / 1e6);
+	printf("\n");
+}
+
+int main(int argc, char **argv)
+{
+	char *arguments[] = {argv[0],	    "--no-huge", "--no-pci", "--no-telemetry",
+			     "--no-shconf", "-m",	 "1024",     "--log-level=error"};
+
+	if (argc > 1)
+		connections = (uint32_t)strtoul(argv[1], NULL, 10) / (BURST * PART) * (BURST * PART);
+	if (connections < FEW || connections > DEFAULT_CONNECTIONS) {
+		fprintf(stderr, "expected %d to %d connections\n", FEW, DEFAULT_CONNECTIONS);
+		return 2;
+	}
+	if (rte_eal_init(RTE_DIM(arguments), arguments) < 0 || grace_open() != 0)
+		return 1;
+	pool = rte_pktmbuf_pool_create("frames", 2047, 256, 0, RTE_MBUF_DEFAULT_BUF_SIZE, SOCKET_ID_ANY);
+	sent = calloc(BURST, sizeof(*sent));
+	if (pool == NULL || sent == NULL)
+		return 1;
+	for (unsigned i = 0; i < BURST; i++)
+		frame_udp4(&sent[i], 0, SERVER, 1024, PORT);
+	for (unsigned i = 0; i < RTE_DIM(subjects); i++) {
+		if (subjects[i].prepare != NULL)
+			subjects[i].prepare();
+		if (subjects[i].first > 0)
+			subjects[i].begin = begin(&subjects[i]);
+	}
+	measure(FEW, offsetof(struct subject, few));
+	measure(connections, offsetof(struct subject, many));
+	printf("%-24s %18s %20s %19s\n", "", "1000 connections", "all connections", "first frames");
+	printf("%-24s %9s %8s %11s %8s %9s %9s\n", "", "cycles", "rate", "cycles", "rate", "cycles", "M/s");
+	for (unsigned i = 0; i < RTE_DIM(subjects); i++)
+		report(&subjects[i]);
+	return 0;
+}

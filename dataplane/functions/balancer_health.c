@@ -1,0 +1,400 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <errno.h>
+#include <poll.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/eventfd.h>
+#include <sys/random.h>
+#include <time.h>
+#include <unistd.h>
+
+#include <netinet/in.h>
+
+#include <rte_cycles.h>
+#include <rte_tcp.h>
+
+#include "balancer.h"
+#include "balancer_frames.h"
+#include "function.h"
+
+enum {
+	TURN = 64,	     /* probes in a step: the others are a millisecond late */
+	ASK_AGAIN = 200,     /* ms, while a MAC address is not known */
+	ASK_ANEW = 30000,    /* while it is */
+	HEARD_WITHIN = 5000, /* an answer that nobody has asked for is none */
+	STEP_MOST = 1000,    /* ms */
+	SYN_ACK = RTE_TCP_SYN_FLAG | RTE_TCP_ACK_FLAG,
+};
+
+/* ------- frames out ------- */
+
+/* Returns whether it is on its way. */
+static bool send_frame(struct balancer *balancer, uint16_t port, const uint8_t *frame, uint32_t length)
+{
+	struct rte_mbuf *mbuf = rte_pktmbuf_alloc(balancer->health.pool);
+
+	if (mbuf != NULL) {
+		memcpy(rte_pktmbuf_append(mbuf, (uint16_t)length), frame, length);
+		if (rte_ring_enqueue(balancer->to_port[port], mbuf) == 0)
+			return true;
+		rte_pktmbuf_free(mbuf);
+	}
+	function_count(&balancer->health.unsent, 1);
+	return false;
+}
+
+static const struct balancer_own *own_of(const struct balancer *balancer)
+{
+	return &atomic_load(&balancer->set.table)->own;
+}
+
+/* Ask for the MAC address of an end's next hop, unless somebody has a moment ago. */
+static void ask(struct balancer *balancer, const struct balancer_end *end, uint64_t now)
+{
+	struct balancer_end *leader = &balancer->set.ends[end->leader];
+	uint8_t frame[BALANCER_FRAME];
+
+	if (leader->health.asked != 0 && now - leader->health.asked < ASK_AGAIN)
+		return;
+	if (send_frame(balancer, 1, frame,
+		       balancer_write_question(frame, own_of(balancer),
+					       balancer_next_hop(&balancer->set, own_of(balancer), end))))
+		leader->health.asked = now;
+}
+
+static void mac_of(const struct balancer_end *end, uint8_t *mac)
+{
+	const uint64_t known = end->mac;
+
+	memcpy(mac, &known, 6);
+}
+
+/* ------- up and down ------- */
+
+static void note_event(struct balancer *balancer, const struct balancer_end *end, bool up, const char *why)
+{
+	struct balancer_health *health = &balancer->health;
+	const struct balancer_service *service = &balancer->set.services[end->service];
+	struct balancer_event *event = &health->events[health->nb_events++ % BALANCER_EVENTS];
+
+	event->time = (uint64_t)time(NULL);
+	event->up = up;
+	memcpy(event->service, service->name, sizeof(event->service));
+	memcpy(event->end, end->name, sizeof(event->end));
+	event->why = why;
+	log_within(&health->budget, up ? LOG_LEVEL_INFO : LOG_LEVEL_WARNING, "service %s: back end %s is %s: %s",
+		   service->name, end->name, up ? "up" : "down", why);
+}
+
+/* Returns whether it is up or down by that. */
+static bool take_result(struct balancer *balancer, struct balancer_end *end, bool well, const char *why)
+{
+	const struct balancer_service *service = &balancer->set.services[end->service];
+	const bool known = end->health.known, up = end->state == BALANCER_UP;
+
+	end->health.sent = 0;
+	end->health.known = true;
+	end->health.good = well ? (uint8_t)RTE_MIN(end->health.good + 1, UINT8_MAX) : 0;
+	end->health.bad = well ? 0 : (uint8_t)RTE_MIN(end->health.bad + 1, UINT8_MAX);
+	if (well == up || (up && end->health.bad < service->fall) ||
+	    (!up && known && end->health.good < service->rise)) {
+		if (!known && !well)
+			note_event(balancer, end, false, why);
+		return false;
+	}
+	atomic_store_explicit(&end->state, up ? BALANCER_DOWN : BALANCER_UP, memory_order_release);
+	note_event(balancer, end, !up, why);
+	return true;
+}
+
+/* ------- frames in ------- */
+
+/* All that have this next hop have its MAC address now. */
+static bool take_neighbour(struct balancer *balancer, const struct balancer_neighbour *neighbour, uint64_t now)
+{
+	struct balancer_set *set = &balancer->set;
+	const struct balancer_own *own = own_of(balancer);
+	uint64_t mac = 0;
+	bool changed = false;
+
+	memcpy(&mac, neighbour->mac, sizeof(neighbour->mac));
+	if (mac == 0 || (neighbour->mac[0] & 1) != 0) /* a group has no station */
+		return false;
+	for (unsigned i = 0; i < set->nb_used; i++) {
+		struct balancer_end *end = &set->ends[set->used[i]];
+		const struct balancer_end *leader = &set->ends[end->leader];
+
+		if (leader->health.asked == 0 || now - leader->health.asked > HEARD_WITHIN ||
+		    memcmp(balancer_next_hop(set, own, end), &neighbour->source, sizeof(neighbour->source)) != 0)
+			continue;
+		if (end->mac == 0)
+			end->health.due = now;
+		end->mac = mac;
+		if (set->services[end->service].probe == BALANCER_NEIGHBOUR && end->health.sent != 0)
+			changed |= take_result(balancer, end, true, "its MAC address was answered");
+	}
+	return changed;
+}
+
+/* The end that this number is of, if a frame can be its answer. */
+static struct balancer_end *end_of(struct balancer *balancer, uint32_t number, const struct headers *headers,
+				   enum balancer_probe_kind kind)
+{
+	struct balancer_end *end = &balancer->set.ends[number % BALANCER_END_NUMBERS];
+
+	if (number == 0 || number >= BALANCER_END_NUMBERS || end->state < BALANCER_DOWN ||
+	    balancer->set.services[end->service].probe != kind || end->address.family != headers->family ||
+	    memcmp(end->address.bytes, headers->source, sizeof(headers->source)) != 0)
+		return NULL;
+	return end;
+}
+
+/* An answer to a SYN is answered by a reset, so that the end keeps nothing. */
+static bool take_tcp(struct balancer *balancer, const uint8_t *head, const struct inspected *frame)
+{
+	struct balancer_segment segment, reset;
+	struct balancer_end *end;
+	uint8_t bytes[BALANCER_FRAME], mac[6];
+	bool ours;
+
+	balancer_read_tcp(head, frame, &segment);
+	end = end_of(balancer, (uint32_t)segment.to - BALANCER_FIRST_PORT, &frame->headers, BALANCER_TCP);
+	if (end == NULL || segment.from != end->port || !(segment.flags & RTE_TCP_ACK_FLAG))
+		return false;
+	ours = end->health.sent != 0 && segment.acknowledged == end->health.nonce + 1;
+	if (frame->event == EVENT_RST)
+		return ours && take_result(balancer, end, false, "it refuses connections");
+	if ((segment.flags & SYN_ACK) != SYN_ACK)
+		return false;
+	reset = (struct balancer_segment){
+		.from = segment.to, .to = segment.from, .sequence = segment.acknowledged, .flags = RTE_TCP_RST_FLAG};
+	mac_of(end, mac);
+	send_frame(balancer, 1, bytes, balancer_write_tcp(bytes, own_of(balancer), mac, &end->address, &reset));
+	return ours && take_result(balancer, end, true, "it accepts connections");
+}
+
+static bool take_echo(struct balancer *balancer, const uint8_t *head, uint32_t size, const struct inspected *frame)
+{
+	struct balancer_end *end = end_of(balancer, frame->headers.source_port, &frame->headers, BALANCER_ECHO);
+	uint32_t nonce;
+
+	if (frame->event != EVENT_ANSWER || end == NULL || end->health.sent == 0 ||
+	    !balancer_read_echo(head, size, frame, &nonce) || nonce != end->health.nonce)
+		return false;
+	return take_result(balancer, end, true, "it answers echo");
+}
+
+/* Returns whether an end is up or down by that. */
+static bool take(struct balancer *balancer, const struct rte_mbuf *mbuf, uint64_t now)
+{
+	uint8_t head[PARSE_BYTES], answer[BALANCER_FRAME];
+	const uint32_t size = inspect_copy(mbuf, head);
+	struct balancer_neighbour neighbour;
+	struct inspected frame;
+	const enum verdict verdict = inspect(head, size, mbuf->pkt_len, &frame);
+	static const uint8_t nobody[16];
+
+	if (verdict == VERDICT_FLOW) {
+		if (frame.headers.fragment != FRAGMENT_NONE)
+			return false;
+		if (frame.headers.protocol == IPPROTO_TCP)
+			return take_tcp(balancer, head, &frame);
+		return frame.query != 0 && take_echo(balancer, head, size, &frame);
+	}
+	/* It was for the balancer when it came. */
+	if (verdict != VERDICT_PASS ||
+	    !balancer_frame_asks(atomic_load(&balancer->set.table), head, size, mbuf->port) ||
+	    !balancer_read_neighbour(head, size, &neighbour))
+		return false;
+	if (neighbour.answer)
+		return mbuf->port == 1 && take_neighbour(balancer, &neighbour, now);
+	/* Who tries whether an address is free (RFC 4862, 5.4; RFC 5227) hears nothing, and there is nobody to tell. */
+	if (memcmp(neighbour.source.bytes, nobody, sizeof(nobody)) != 0)
+		send_frame(balancer, mbuf->port, answer, balancer_write_answer(answer, own_of(balancer), &neighbour));
+	return false;
+}
+
+/* ------- probes ------- */
+
+/* Returns whether it is on its way; one without a MAC address waits for that alone. */
+static bool probe(struct balancer *balancer, struct balancer_end *end, uint64_t now)
+{
+	const struct balancer_service *service = &balancer->set.services[end->service];
+	const uint16_t number = (uint16_t)(end - balancer->set.ends);
+	const struct balancer_own *own = own_of(balancer);
+	uint8_t frame[BALANCER_FRAME], mac[6];
+	struct balancer_segment segment;
+	uint32_t nonce;
+
+	if (getrandom(&nonce, sizeof(nonce), GRND_NONBLOCK) != sizeof(nonce))
+		nonce = (uint32_t)rte_rdtsc();
+	end->health.nonce = nonce;
+	mac_of(end, mac);
+	if (end->mac == 0 || service->probe == BALANCER_NEIGHBOUR) {
+		ask(balancer, end, now);
+		return true;
+	}
+	if (end->health.bad > 0 || now - balancer->set.ends[end->leader].health.asked > ASK_ANEW)
+		ask(balancer, end, now);
+	if (service->probe == BALANCER_ECHO)
+		return send_frame(balancer, 1, frame,
+				  balancer_write_echo(frame, own, mac, &end->address, number, nonce));
+	segment = (struct balancer_segment){.from = (uint16_t)(BALANCER_FIRST_PORT + number),
+					    .to = end->port,
+					    .sequence = nonce,
+					    .flags = RTE_TCP_SYN_FLAG};
+	return send_frame(balancer, 1, frame, balancer_write_tcp(frame, own, mac, &end->address, &segment));
+}
+
+/* Returns whether an end is down by that. */
+static bool look_at(struct balancer *balancer, struct balancer_end *end, uint64_t now, unsigned *turn)
+{
+	const struct balancer_service *service = &balancer->set.services[end->service];
+	bool changed = false;
+
+	if (end->health.sent != 0 && now - end->health.sent >= service->timeout)
+		changed = take_result(balancer, end, false,
+				      end->mac == 0 ? "nobody answers for its MAC address" : "no answer");
+	if (end->health.due > now || *turn == 0)
+		return changed;
+	--*turn;
+	if (probe(balancer, end, now)) {
+		end->health.sent = now;
+		end->health.due = now + service->interval;
+		function_count(&balancer->health.probes, 1);
+	}
+	return changed;
+}
+
+static uint32_t due_in(const struct balancer *balancer, uint64_t now)
+{
+	uint64_t next = now + STEP_MOST;
+
+	for (unsigned i = 0; i < balancer->set.nb_used; i++) {
+		const struct balancer_end *end = &balancer->set.ends[balancer->set.used[i]];
+
+		next = RTE_MIN(next, end->health.due);
+		if (end->health.sent != 0)
+			next = RTE_MIN(next, end->health.sent + balancer->set.services[end->service].timeout);
+	}
+	return next <= now ? 1 : (uint32_t)(next - now);
+}
+
+static void wake(int fd)
+{
+	const uint64_t one = 1;
+
+	(void)!write(fd, &one, sizeof(one)); /* the counter cannot be full */
+}
+
+uint32_t balancer_health_step(struct balancer *balancer, uint64_t now)
+{
+	struct balancer_set *set = &balancer->set;
+	bool changed = false;
+	unsigned turn = TURN;
+	struct rte_mbuf *mbuf;
+	uint32_t wait;
+
+	pthread_mutex_lock(&set->lock);
+	for (unsigned i = 0; i < BALANCER_QUEUE && rte_ring_dequeue(balancer->to_health, (void **)&mbuf) == 0; i++) {
+		changed |= take(balancer, mbuf, now);
+		function_count(&balancer->health.answers, 1);
+		rte_pktmbuf_free(mbuf);
+	}
+	for (unsigned i = 0; i < set->nb_used; i++)
+		changed |= look_at(balancer, &set->ends[set->used[i]], now, &turn);
+	if (changed && balancer_set_publish(set) != 0)
+		log_within(&balancer->health.budget, LOG_LEVEL_ERROR, "no memory for its tables");
+	wait = due_in(balancer, now);
+	pthread_mutex_unlock(&set->lock);
+	if (balancer->health.runs && (!rte_ring_empty(balancer->to_port[0]) || !rte_ring_empty(balancer->to_port[1])))
+		wake(balancer->health.forward_fd);
+	return wait;
+}
+
+/* ------- the thread ------- */
+
+bool balancer_health_give(struct balancer *balancer, struct rte_mbuf *mbuf)
+{
+	struct balancer_health *health = &balancer->health;
+
+	if (rte_ring_enqueue(balancer->to_health, mbuf) != 0)
+		return false;
+	/* Either the thread sees the frame before it sleeps, or this one sees that it sleeps. */
+	atomic_thread_fence(memory_order_seq_cst);
+	if (atomic_load_explicit(&health->sleeps, memory_order_relaxed) && atomic_exchange(&health->sleeps, false))
+		wake(health->wake_fd);
+	return true;
+}
+
+void balancer_health_wake(const struct balancer *balancer)
+{
+	if (balancer->health.runs)
+		wake(balancer->health.wake_fd);
+}
+
+static uint64_t milliseconds(void)
+{
+	struct timespec now;
+
+	clock_gettime(CLOCK_MONOTONIC, &now);
+	return (uint64_t)now.tv_sec * 1000 + (uint64_t)now.tv_nsec / 1000000;
+}
+
+static void *run(void *context)
+{
+	struct balancer *balancer = context;
+	struct balancer_health *health = &balancer->health;
+
+	while (!atomic_load(&health->quit)) {
+		struct pollfd woken = {.fd = health->wake_fd, .events = POLLIN};
+		const uint32_t wait = balancer_health_step(balancer, milliseconds());
+		uint64_t count;
+
+		atomic_store(&health->sleeps, true);
+		atomic_thread_fence(memory_order_seq_cst);
+		if (rte_ring_empty(balancer->to_health) && !atomic_load(&health->quit))
+			poll(&woken, 1, (int)wait);
+		atomic_store(&health->sleeps, false);
+		(void)!read(health->wake_fd, &count, sizeof(count));
+	}
+	return NULL;
+}
+
+int balancer_health_open(struct balancer *balancer, struct rte_mempool *pool, int forward_fd)
+{
+	struct balancer_health *health = &balancer->health;
+	int rc;
+
+	*health = (struct balancer_health){.pool = pool, .wake_fd = -1, .forward_fd = forward_fd};
+	if (forward_fd < 0)
+		return 0;
+	health->wake_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+	if (health->wake_fd < 0) {
+		rc = errno;
+		log_error("eventfd: %s", strerror(rc));
+		return -rc;
+	}
+	health->runs = true;
+	rc = pthread_create(&health->thread, NULL, run, balancer);
+	if (rc != 0) {
+		health->runs = false;
+		log_error("no thread for probes: %s", strerror(rc));
+	}
+	return -rc;
+}
+
+void balancer_health_close(struct balancer *balancer)
+{
+	struct balancer_health *health = &balancer->health;
+
+	if (health->runs) {
+		atomic_store(&health->quit, true);
+		wake(health->wake_fd);
+		pthread_join(health->thread, NULL);
+		health->runs = false;
+	}
+	if (health->wake_fd > 0)
+		close(health->wake_fd);
+	health->wake_fd = -1;
+}

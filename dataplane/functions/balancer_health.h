@@ -1,0 +1,61 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Which of a balancer's back ends are up: probes and their answers, and a thread that sends the ones and gets the
+ * others.  It also answers who asks for an address of the balancer's.
+ *
+ * A back end is up after the first answer; then it goes down by so many probes in a row without an answer, and up by so
+ * many with one.  Answers are known by a number that nobody else can know.
+ */
+#ifndef TAILRACE_FUNCTIONS_BALANCER_HEALTH_H
+#define TAILRACE_FUNCTIONS_BALANCER_HEALTH_H
+
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stdint.h>
+
+#include <rte_mbuf.h>
+
+#include "balancer_set.h"
+#include "common/log.h"
+
+enum { BALANCER_EVENTS = 1024 }; /* the last so many are known */
+
+struct balancer_event {
+	uint64_t time; /* seconds since 1970 */
+	bool up;
+	char service[BALANCER_NAME], end[BALANCER_NAME];
+	const char *why;
+};
+
+struct balancer;
+
+struct balancer_health {
+	struct rte_mempool *pool;
+	uint64_t nb_events;
+	struct balancer_event events[BALANCER_EVENTS];
+	_Atomic uint64_t probes, answers, unsent;
+	struct log_budget budget;
+	int wake_fd, forward_fd;
+	_Atomic bool sleeps, quit;
+	bool runs;
+	pthread_t thread;
+};
+
+/* With `forward_fd` -1 there is no thread: who calls does what it would do.  Returns 0, or -errno after logging. */
+int balancer_health_open(struct balancer *balancer, struct rte_mempool *pool, int forward_fd);
+
+void balancer_health_close(struct balancer *balancer);
+
+/* Other back ends: the thread is to look. */
+void balancer_health_wake(const struct balancer *balancer);
+
+/* From the forwarding thread: a frame has come for this one.  Returns false without room. */
+bool balancer_health_give(struct balancer *balancer, struct rte_mbuf *mbuf);
+
+/* ------- what the thread does; the set's lock is not held ------- */
+
+/* Take what has come, and send what is due, at a time in ms.  Returns in how many ms something is due next. */
+uint32_t balancer_health_step(struct balancer *balancer, uint64_t now);
+
+#endif

@@ -1,0 +1,381 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <string.h>
+
+#include <netinet/in.h>
+
+#include <rte_common.h>
+#include <rte_ether.h>
+
+#include "balancer_frames.h"
+#include "balancer_pass.h"
+#include "function.h"
+#include "rewrite.h"
+#include "steer/hash.h"
+
+enum { CLIENTS, ENDS }; /* ports */
+
+/* ------- connections ------- */
+
+void balancer_connection_ended(struct connections *flows, uint32_t number)
+{
+	struct balancer *balancer = container_of(flows, struct balancer, flows);
+	struct balancer_end *end = &balancer->set.ends[flows->flows[number].mark];
+
+	atomic_store_explicit(&end->connections, end->connections - 1, memory_order_release);
+}
+
+/*
+ * In mode direct only the opener's frames come by: it cannot be told from a flood of segments that somebody made up. So
+ * nothing but a beginning and an end is told apart, and all of it gives way when the table is full.
+ */
+static unsigned seen_from_one_side(enum connection_state state, enum event event)
+{
+	switch (event) {
+	case EVENT_SYN:
+		return state == CONNECTION_time_wait || state == CONNECTION_reset ? CONNECTION_ANEW : state;
+	case EVENT_FIN:
+		return CONNECTION_time_wait;
+	case EVENT_RST:
+		return CONNECTION_reset;
+	default:
+		return state == CONNECTION_time_wait || state == CONNECTION_reset ? state : CONNECTION_one_way;
+	}
+}
+
+/* A segment that does not fit is for the end to refuse; it changes nothing of the connection. */
+static unsigned next_state(const struct connection *flow, bool direct, bool by_opener, enum event event)
+{
+	const unsigned state = direct ? seen_from_one_side(flow->state, event)
+				      : connection_after(flow->state, by_opener, event);
+
+	return state == CONNECTION_REFUSED ? flow->state : state;
+}
+
+static uint16_t choose(const struct balancer_table *table, const struct balancer_passing *passing)
+{
+	const uint64_t *words = passing->key.words;
+	const uint64_t hash = hash_mix(hash_mix(words[0] ^ table->own.secret[0], words[1] ^ table->own.secret[1]) ^
+					       hash_mix(words[2] ^ table->own.secret[1], words[3] ^ HASH_3),
+				       hash_mix(words[4] ^ table->own.secret[0], words[5] ^ HASH_4));
+
+	return table->places[passing->service][maglev_place(hash_mix(hash, HASH_3))];
+}
+
+/*
+ * The end for a frame of no connection that is known.  Only what begins one makes an entry: others go where the hash
+ * leads, which is where they went before if nothing has changed, as after a restart.
+ */
+static uint16_t begin(struct balancer *balancer, const struct balancer_table *table, struct balancer_passing *passing)
+{
+	const uint16_t number = choose(table, passing);
+	const unsigned state = connection_begin(passing->frame.event);
+	struct balancer_end *end = &balancer->set.ends[number];
+	struct connection *flow = NULL;
+
+	if (unlikely(number == 0 || !balancer_end_is_up(end)))
+		return 0;
+	if (likely(state != CONNECTION_REFUSED))
+		flow = connections_add(&balancer->flows, &passing->key, state, CLIENTS, balancer->tick);
+	if (unlikely(flow == NULL)) {
+		passing->unkept = true;
+		return number;
+	}
+	flow->mark = number;
+	atomic_store_explicit(&end->connections, end->connections + 1, memory_order_relaxed);
+	function_count(&end->begun, 1);
+	return number;
+}
+
+/* The end of a frame from a client; 0: there is none. */
+static uint16_t follow(struct balancer *balancer, const struct balancer_table *table, struct balancer_passing *passing)
+{
+	struct connection *flow = connections_find(&balancer->flows, &passing->key, passing->guess, balancer->tick);
+	const struct balancer_service *service = &balancer->set.services[passing->service];
+	const bool direct = service->direct && service->protocol == IPPROTO_TCP;
+	unsigned state;
+
+	if (unlikely(flow == NULL))
+		return begin(balancer, table, passing);
+	state = next_state(flow, direct, true, passing->frame.event);
+	if (unlikely(state == CONNECTION_ANEW || !balancer_end_is_up(&balancer->set.ends[flow->mark]))) {
+		connections_remove(&balancer->flows, flow);
+		return begin(balancer, table, passing);
+	}
+	connections_enter(&balancer->flows, flow, state, balancer->tick);
+	return flow->mark;
+}
+
+/* ------- changing ------- */
+
+static void send_to(struct balancer_passing *passing, const struct balancer_end *end)
+{
+	const uint64_t mac = atomic_load_explicit(&end->mac, memory_order_relaxed);
+
+	memcpy(passing->head, &mac, RTE_ETHER_ADDR_LEN);
+	passing->way = BALANCER_CHANGED;
+}
+
+static enum verdict pass_to_end(struct balancer *balancer, const struct balancer_table *table,
+				struct balancer_passing *passing)
+{
+	const struct rewrite_place place = rewrite_place(passing->head, passing->size, &passing->frame);
+	struct balancer_end *end;
+
+	passing->end = follow(balancer, table, passing);
+	if (unlikely(passing->end == 0))
+		return VERDICT_DROP_no_back_end;
+	end = &balancer->set.ends[passing->end];
+	function_count(&end->frames, 1);
+	send_to(passing, end);
+	if (balancer->set.services[passing->service].direct)
+		return VERDICT_PASS;
+	if (unlikely(memcmp(end->address.bytes, passing->frame.headers.source, sizeof(end->address.bytes)) == 0))
+		return VERDICT_DROP_martian;
+	rewrite_end(&place, REWRITE_DESTINATION, end->address.bytes, end->port);
+	return VERDICT_PASS;
+}
+
+/* What an end sends from its port without being asked is its own. */
+static enum verdict pass_from_end(struct balancer *balancer, struct balancer_passing *passing)
+{
+	const struct rewrite_place place = rewrite_place(passing->head, passing->size, &passing->frame);
+	const struct balancer_service *service = &balancer->set.services[passing->service];
+	struct connection *flow = connections_find(&balancer->flows, &passing->key, passing->guess, balancer->tick);
+	const enum event event = passing->frame.event;
+	unsigned state;
+
+	if (unlikely(flow == NULL && (service->protocol != IPPROTO_TCP || event == EVENT_SYN)))
+		return VERDICT_PASS;
+	if (likely(flow != NULL)) {
+		if (unlikely(flow->mark != passing->end))
+			return VERDICT_DROP_wrong_end;
+		state = next_state(flow, false, false, event);
+		if (likely(state != CONNECTION_ANEW))
+			connections_enter(&balancer->flows, flow, state, balancer->tick);
+	} else {
+		passing->unkept = true;
+	}
+	rewrite_end(&place, REWRITE_SOURCE, service->address.bytes, service->port);
+	passing->way = BALANCER_CHANGED;
+	return VERDICT_PASS;
+}
+
+/* ------- errors ------- */
+
+static struct connection *flow_of(struct balancer *balancer, const struct inspected *frame)
+{
+	struct connection_key key;
+
+	connection_key_make(&balancer->flows, frame, &key);
+	return connections_find(&balancer->flows, &key, 0, balancer->tick);
+}
+
+static bool has_port(const struct headers *headers)
+{
+	return headers->protocol == IPPROTO_TCP || headers->protocol == IPPROTO_UDP;
+}
+
+/* About what an end has answered. */
+static enum verdict pass_error_to_end(struct balancer *balancer, const struct balancer_table *table,
+				      struct balancer_passing *passing)
+{
+	const struct rewrite_place place = rewrite_place(passing->head, passing->size, &passing->frame);
+	struct inspected quoted;
+	struct rewrite_place within;
+	const struct balancer_end *end;
+	const struct connection *flow;
+	uint16_t service;
+
+	if (!inspect_quoted(passing->head, passing->size, &passing->frame, &quoted) || !has_port(&quoted.headers))
+		return VERDICT_DROP_unrelated;
+	service = balancer_table_service(&balancer->set, table, quoted.headers.source, quoted.headers.family,
+					 quoted.headers.source_port, quoted.headers.protocol);
+	flow = service != 0 ? flow_of(balancer, &quoted) : NULL;
+	if (flow == NULL || !balancer_end_is_up(&balancer->set.ends[flow->mark]))
+		return VERDICT_DROP_unrelated;
+	end = &balancer->set.ends[flow->mark];
+	send_to(passing, end);
+	if (balancer->set.services[service].direct)
+		return VERDICT_PASS;
+	within = rewrite_place_quoted(&place, &passing->frame, &quoted);
+	rewrite_quoted(&place, &within, REWRITE_SOURCE, end->address.bytes, end->port);
+	rewrite_error(&place, REWRITE_DESTINATION, end->address.bytes);
+	return VERDICT_PASS;
+}
+
+/* About what a client has sent; from its end, or from a router on the way there. */
+static enum verdict pass_error_from_ends(struct balancer *balancer, const struct balancer_table *table,
+					 struct balancer_passing *passing)
+{
+	const struct rewrite_place place = rewrite_place(passing->head, passing->size, &passing->frame);
+	const struct balancer_service *service;
+	struct rewrite_place within;
+	const struct connection *flow;
+	struct inspected quoted;
+	struct headers *headers = &quoted.headers;
+	uint16_t number;
+
+	if (!inspect_quoted(passing->head, passing->size, &passing->frame, &quoted) || !has_port(headers))
+		return VERDICT_PASS;
+	number = balancer_table_end(&balancer->set, table, headers->destination, headers->family,
+				    headers->destination_port, headers->protocol);
+	if (number == 0)
+		return VERDICT_PASS;
+	service = &balancer->set.services[balancer->set.ends[number].service];
+	memcpy(headers->destination, service->address.bytes, sizeof(headers->destination));
+	headers->destination_port = service->port;
+	if (memcmp(headers->source, headers->destination, sizeof(headers->source)) == 0)
+		return VERDICT_DROP_martian;
+	flow = flow_of(balancer, &quoted);
+	if (flow == NULL || flow->mark != number)
+		return VERDICT_DROP_unrelated;
+	within = rewrite_place_quoted(&place, &passing->frame, &quoted);
+	rewrite_quoted(&place, &within, REWRITE_DESTINATION, service->address.bytes, service->port);
+	if (memcmp(passing->frame.headers.source, balancer->set.ends[number].address.bytes, sizeof(headers->source)) ==
+	    0)
+		rewrite_error(&place, REWRITE_SOURCE, service->address.bytes);
+	passing->way = BALANCER_CHANGED;
+	return VERDICT_PASS;
+}
+
+/* ------- looking ------- */
+
+static enum verdict find_flow(struct balancer *balancer, struct balancer_passing *passing)
+{
+	connection_key_make(&balancer->flows, &passing->frame, &passing->key);
+	connections_prefetch(&balancer->flows, passing->key.hash);
+	return VERDICT_FLOW;
+}
+
+static enum verdict look_from_clients(struct balancer *balancer, const struct balancer_table *table,
+				      struct balancer_passing *passing, enum verdict verdict)
+{
+	const struct headers *headers = &passing->frame.headers;
+	const unsigned whose = balancer_table_whose(table, headers->destination, headers->family);
+	const unsigned from = balancer_table_whose(table, headers->source, headers->family);
+
+	if (unlikely(from != 0 && table->list[from].kind != BALANCER_END))
+		return VERDICT_DROP_spoofed;
+	if (unlikely(whose == 0 || table->list[whose].kind == BALANCER_END))
+		return VERDICT_PASS;
+	if (unlikely(table->list[whose].kind == BALANCER_OWN))
+		return VERDICT_DROP_itself;
+	if (unlikely(verdict == VERDICT_ERROR))
+		return pass_error_to_end(balancer, table, passing);
+	if (unlikely(verdict != VERDICT_FLOW))
+		return verdict;
+	passing->service = balancer_table_service(&balancer->set, table, headers->destination, headers->family,
+						  headers->destination_port, headers->protocol);
+	return likely(passing->service != 0) ? find_flow(balancer, passing) : VERDICT_DROP_no_service;
+}
+
+static enum verdict look_from_ends(struct balancer *balancer, const struct balancer_table *table,
+				   struct balancer_passing *passing, enum verdict verdict)
+{
+	struct headers *headers = &passing->frame.headers;
+	const unsigned whose = balancer_table_whose(table, headers->source, headers->family);
+	const unsigned to = balancer_table_whose(table, headers->destination, headers->family);
+	const struct balancer_service *service;
+
+	if (unlikely(to != 0 && table->list[to].kind == BALANCER_OWN)) {
+		if (verdict != VERDICT_FLOW)
+			return verdict == VERDICT_PASS || verdict > VERDICT_LATER ? verdict : VERDICT_DROP_itself;
+		passing->way = BALANCER_TAKEN;
+		return VERDICT_PASS;
+	}
+	if (unlikely(to != 0 && table->list[to].kind == BALANCER_VIRTUAL))
+		return VERDICT_DROP_back_side;
+	if (unlikely(verdict == VERDICT_ERROR))
+		return pass_error_from_ends(balancer, table, passing);
+	if (unlikely(whose == 0))
+		return VERDICT_PASS;
+	if (unlikely(table->list[whose].kind != BALANCER_END))
+		return table->list[whose].direct ? VERDICT_PASS : VERDICT_DROP_spoofed;
+	if (unlikely(verdict != VERDICT_FLOW))
+		return verdict;
+	passing->end = balancer_table_end(&balancer->set, table, headers->source, headers->family, headers->source_port,
+					  headers->protocol);
+	if (unlikely(passing->end == 0))
+		return VERDICT_PASS;
+	passing->service = balancer->set.ends[passing->end].service;
+	service = &balancer->set.services[passing->service];
+	memcpy(headers->source, service->address.bytes, sizeof(headers->source));
+	headers->source_port = service->port;
+	return find_flow(balancer, passing);
+}
+
+enum verdict balancer_look(struct balancer *balancer, const struct balancer_table *table, const struct rte_mbuf *mbuf,
+			   struct balancer_passing *passing, uint16_t in)
+{
+	const struct headers *headers = &passing->frame.headers;
+	enum verdict verdict;
+
+	passing->size = (uint16_t)inspect_copy(mbuf, passing->head);
+	passing->way = BALANCER_UNTOUCHED;
+	passing->unkept = false;
+	passing->guess = 0;
+	passing->service = passing->end = 0;
+	verdict = inspect(passing->head, passing->size, mbuf->pkt_len, &passing->frame);
+	if (unlikely(headers->vlan != 0))
+		return VERDICT_PASS;
+	if (unlikely(verdict == VERDICT_PASS)) {
+		if (balancer_frame_asks(table, passing->head, passing->size, in))
+			passing->way = BALANCER_TAKEN;
+		return VERDICT_PASS;
+	}
+	if (unlikely(!(headers->family & HEADERS_IP)))
+		return VERDICT_PASS;
+	if (unlikely(headers->fragment == FRAGMENT_FIRST))
+		passing->first = passing->frame;
+	return in == CLIENTS ? look_from_clients(balancer, table, passing, verdict)
+			     : look_from_ends(balancer, table, passing, verdict);
+}
+
+/* ------- deciding ------- */
+
+/* Later fragments have no ports: they go the way of their first.  From an end, others may be of its own. */
+static enum verdict pass_later(struct balancer *balancer, struct balancer_passing *passing, uint16_t in, uint64_t tsc)
+{
+	const struct rewrite_place place = rewrite_place(passing->head, passing->size, &passing->frame);
+	struct fragment_way way = {.mark = 0};
+	const enum verdict verdict = fragments_find(&balancer->fragments, &passing->frame, tsc, &way);
+	const struct balancer_end *end = &balancer->set.ends[way.mark];
+	const struct balancer_service *service = &balancer->set.services[end->service];
+
+	if (verdict == VERDICT_DROP_fragment && in == ENDS)
+		return VERDICT_PASS;
+	if (verdict != VERDICT_PASS)
+		return verdict;
+	if (in == CLIENTS) {
+		if (!balancer_end_is_up(end))
+			return VERDICT_DROP_no_back_end;
+		send_to(passing, end);
+	}
+	if (!service->direct)
+		rewrite_address(&place, in == CLIENTS ? REWRITE_DESTINATION : REWRITE_SOURCE,
+				in == CLIENTS ? end->address.bytes : service->address.bytes);
+	passing->way = BALANCER_CHANGED;
+	return VERDICT_PASS;
+}
+
+enum verdict balancer_decide(struct balancer *balancer, const struct balancer_table *table,
+			     struct balancer_passing *passing, uint16_t in, uint64_t tsc)
+{
+	enum verdict verdict = passing->verdict;
+
+	if (unlikely(verdict == VERDICT_LATER))
+		return pass_later(balancer, passing, in, tsc);
+	if (verdict != VERDICT_FLOW)
+		return verdict;
+	if (in == CLIENTS)
+		verdict = pass_to_end(balancer, table, passing);
+	else
+		verdict = pass_from_end(balancer, passing);
+	if (unlikely(passing->frame.headers.fragment == FRAGMENT_FIRST && passing->way == BALANCER_CHANGED &&
+		     verdict == VERDICT_PASS)) {
+		const struct fragment_way way = {.mark = passing->end};
+
+		fragments_add(&balancer->fragments, &passing->first, tsc, &way);
+	}
+	return verdict;
+}

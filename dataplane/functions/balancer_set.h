@@ -1,0 +1,162 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * A balancer's services and their back ends, and the table by which frames find them.
+ *
+ * Services and back ends have numbers, under which they stay while the set around them changes: that of a back end is
+ * what a connection keeps.  One that was removed gives its number to another only when no connection has it.  The table
+ * is made anew for each change, and published: forwarding threads see the old one or the new one.
+ *
+ * What is written by whom is said at each member.  All but the forwarding thread hold `lock`.
+ */
+#ifndef TAILRACE_FUNCTIONS_BALANCER_SET_H
+#define TAILRACE_FUNCTIONS_BALANCER_SET_H
+
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "common/control.h"
+#include "maglev.h"
+#include "steer/parse.h"
+
+enum {
+	BALANCER_SERVICES = 64,		/* in a set */
+	BALANCER_ENDS = 1024,		/* of all services */
+	BALANCER_SERVICE_NUMBERS = 129, /* from 1; twice as many, because the old set has theirs still */
+	BALANCER_END_NUMBERS = 4096,	/* from 1; others may have connections still */
+	BALANCER_NAME = 64,
+	BALANCER_INDEX = 4096,
+};
+
+enum balancer_probe_kind { BALANCER_TCP, BALANCER_ECHO, BALANCER_NEIGHBOUR };
+
+struct balancer_address {
+	uint8_t bytes[16]; /* in network order; of IPv4 the first four, and zeros */
+	uint8_t family;	   /* enum headers_family; HEADERS_OTHER: there is none */
+};
+
+struct balancer_service {
+	/* What it is; never another while a table has it. */
+	struct balancer_address address;
+	uint16_t port;
+	uint8_t protocol;
+	bool direct; /* only the MAC address is changed */
+
+	char name[BALANCER_NAME];
+	uint8_t probe;		    /* enum balancer_probe_kind */
+	uint32_t interval, timeout; /* ms */
+	uint8_t rise, fall;	    /* answers, and answers that lack, until it is up, and down */
+	bool used;
+};
+
+enum balancer_state { BALANCER_FREE, BALANCER_REMOVED, BALANCER_DOWN, BALANCER_UP };
+
+struct balancer_end {
+	/* What it is; never another while a table or a connection has it. */
+	struct balancer_address address;
+	uint16_t port;
+	uint16_t service;
+
+	_Atomic uint8_t state; /* enum balancer_state */
+	_Atomic uint64_t mac;  /* where frames for it go, in the low 48 bits as they lie in memory; 0: not known */
+
+	/* The forwarding thread's. */
+	_Atomic uint32_t connections;
+	_Atomic uint64_t begun, frames;
+
+	/* Of those who hold the lock. */
+	char name[BALANCER_NAME];
+	uint16_t weight;
+	bool drain;
+	uint16_t leader; /* the first end with the same next hop, which asks for its MAC address */
+	struct {
+		uint64_t due, sent, asked; /* ms; sent: 0 if nothing is waited for */
+		uint32_t nonce;
+		uint8_t good, bad; /* in a row */
+		bool known;	   /* it has had a result */
+	} health;
+} __rte_cache_aligned;
+
+enum balancer_kind { BALANCER_NOBODY, BALANCER_VIRTUAL, BALANCER_OWN, BALANCER_END };
+
+/* Of the balancer itself. */
+struct balancer_own {
+	struct balancer_address addresses[2], gateways[2]; /* IPv4's, IPv6's */
+	uint8_t mac[6];
+	uint64_t secret[2];
+};
+
+/* Never changes. */
+struct balancer_table {
+	struct balancer_own own;
+	uint16_t *places[BALANCER_SERVICE_NUMBERS]; /* by service; the numbers of ends, 0: nobody */
+	uint64_t digests[BALANCER_SERVICE_NUMBERS]; /* of who shares them */
+	uint16_t endpoints[BALANCER_INDEX];	    /* by hash: a service's number, or an end's and ENDPOINT_END */
+	uint16_t addresses[BALANCER_INDEX];	    /* by hash: a place in the list, from 1 */
+	unsigned nb_addresses;
+	struct {
+		struct balancer_address address;
+		uint8_t kind; /* enum balancer_kind */
+		bool direct;  /* virtual: a back end may answer from there */
+	} list[2 + BALANCER_SERVICES + BALANCER_ENDS + 1];
+};
+
+struct balancer_set {
+	struct balancer_table *_Atomic table;
+	struct balancer_service services[BALANCER_SERVICE_NUMBERS];
+	struct balancer_end ends[BALANCER_END_NUMBERS];
+	uint16_t used[BALANCER_ENDS]; /* the numbers of ends in the set, in order */
+	unsigned nb_used;
+	uint64_t random[2]; /* the secret, unless one is told */
+	pthread_mutex_t lock;
+};
+
+/* An empty set.  Returns 0, or -ENOMEM. */
+int balancer_set_open(struct balancer_set *set);
+
+void balancer_set_close(struct balancer_set *set);
+
+/*
+ * Take another set: {"source": [...], "gateway": [...], "secret": "...", "services": [{"name": "web", "address":
+ * "192.0.2.1", "port": 80, "protocol": "tcp", "mode": "rewrite", "health": {"by": "tcp", "interval": 2000, "timeout":
+ * 1000, "rise": 2, "fall": 3}, "back_ends": [{"name": "a", "address": "10.0.0.2", "port": 8080, "weight": 1, "drain":
+ * false}]}]}.  Returns 0, or -1 with the error filled in; then the set is as before.
+ */
+int balancer_set_take(struct balancer_set *set, json_t *params, struct control_error *error);
+
+/* Publish what ends are up and in drain now.  Returns 0, or -ENOMEM, and then it is as before. */
+int balancer_set_publish(struct balancer_set *set);
+
+/* ------- the forwarding thread's ------- */
+
+/* The service at an address and port, or the end in mode rewrite; 0: none. */
+uint16_t balancer_table_service(const struct balancer_set *set, const struct balancer_table *table,
+				const uint8_t *address, uint8_t family, uint16_t port, uint8_t protocol);
+uint16_t balancer_table_end(const struct balancer_set *set, const struct balancer_table *table, const uint8_t *address,
+			    uint8_t family, uint16_t port, uint8_t protocol);
+
+/* Whose address it is; 0: not one that the table has.  A place in its list. */
+unsigned balancer_table_whose(const struct balancer_table *table, const uint8_t *address, uint8_t family);
+
+static inline bool balancer_end_is_up(const struct balancer_end *end)
+{
+	return atomic_load_explicit(&end->state, memory_order_acquire) == BALANCER_UP;
+}
+
+static inline unsigned balancer_version(uint8_t family) /* of addresses[] and gateways[] */
+{
+	return family == HEADERS_IPV6;
+}
+
+/* What an end's frames go to first: a gateway, if there is one, but not of mode direct. */
+static inline const struct balancer_address *balancer_next_hop(const struct balancer_set *set,
+							       const struct balancer_own *own,
+							       const struct balancer_end *end)
+{
+	const struct balancer_address *gateway = &own->gateways[balancer_version(end->address.family)];
+
+	return gateway->family != HEADERS_OTHER && !set->services[end->service].direct ? gateway : &end->address;
+}
+
+#endif

@@ -1,0 +1,47 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Other addresses and ports in a copy of a frame's first bytes, of which inspect() has found that its headers hold.
+ * Checksums are changed by what changes (RFC 1624).  Pure; any thread.
+ */
+#ifndef TAILRACE_FUNCTIONS_REWRITE_H
+#define TAILRACE_FUNCTIONS_REWRITE_H
+
+#include <stdint.h>
+
+#include <rte_mbuf.h>
+
+#include "inspect.h"
+
+enum rewrite_side { REWRITE_SOURCE, REWRITE_DESTINATION };
+
+/* Where one IP header lies in the copy, where what it carries begins, and where what is there of its datagram ends. */
+struct rewrite_place {
+	uint8_t *bytes;
+	unsigned network, transport, end;
+	uint8_t protocol;
+};
+
+/* Of a frame of whose first bytes `size` were copied. */
+struct rewrite_place rewrite_place(uint8_t *head, uint32_t size, const struct inspected *frame);
+
+/* Of what an ICMP error quotes, which inspect_quoted() has found to hold. */
+struct rewrite_place rewrite_place_quoted(const struct rewrite_place *error, const struct inspected *frame,
+					  const struct inspected *quoted);
+
+/* The address alone, as of a later fragment.  Addresses are in network order, ports in the machine's. */
+void rewrite_address(const struct rewrite_place *place, enum rewrite_side side, const void *address);
+
+/* The address, and the port of TCP or UDP, or ICMP's identifier. */
+void rewrite_end(const struct rewrite_place *place, enum rewrite_side side, const void *address, uint16_t port);
+
+/* The address of an ICMP error. */
+void rewrite_error(const struct rewrite_place *error, enum rewrite_side side, const void *address);
+
+/* Address and port of the datagram that it quotes. */
+void rewrite_quoted(const struct rewrite_place *error, const struct rewrite_place *quoted, enum rewrite_side side,
+		    const void *address, uint16_t port);
+
+/* The copy takes the place of the frame's first bytes. */
+void rewrite_put(struct rte_mbuf *mbuf, const uint8_t *head, uint32_t size);
+
+#endif

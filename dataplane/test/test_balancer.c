@@ -1,0 +1,869 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The balancer, by crafted frames, back ends that answer its probes, and clocks that the test moves.
+ */
+#include "test/segments.h"
+
+#include <rte_arp.h>
+#include <rte_cycles.h>
+#include <rte_eal.h>
+#include <rte_ether.h>
+#include <rte_mbuf.h>
+
+#include "common/grace.h"
+#include "functions/balancer.h"
+#include "functions/function.h"
+
+#define CONNECTIONS 256
+enum {
+	FRAMES = 1024,
+	CLIENT = 0x0a000002,
+	OWN = 0xc6120109,     /* 198.18.1.9 */
+	VIRTUAL = 0xc0000201, /* 192.0.2.1 */
+	FIRST = 0xc6120100,   /* back end n is at 198.18.1.n */
+	ENDS = 4,
+	SIX = 0x100, /* likewise 2001:db8::n, the virtual address 2001:db8::1:0, and the balancer's own 2001:db8::9 */
+	VIRTUAL6 = 0x10000,
+	STATION = 0x20, /* the last byte of back end n's MAC address is this and n */
+};
+
+static struct rte_mempool *pool;
+static uint64_t now;	 /* TSC */
+static uint64_t ms;	 /* of the health thread */
+static unsigned deaf;	 /* bits: back ends that answer nothing */
+static unsigned refuses; /* bits: that answer a SYN by a reset */
+
+/* ------- settings ------- */
+
+/* Tell it another set; returns what is wrong with it, or NULL. */
+static const char *tell(const char *text)
+{
+	static struct control_error error;
+	json_t *params = json_loads(text, 0, NULL);
+	int rc;
+
+	assert_non_null(params);
+	rc = balancer.keeping->configure(params, &error);
+	json_decref(params);
+	return rc == 0 ? NULL : error.message;
+}
+
+#define OWN_ADDRESSES "\"source\": [\"198.18.1.9\", \"2001:db8::9\"], \"secret\": \"s\""
+#define END(n, more)  "{\"name\": \"" #n "\", \"address\": \"198.18.1." #n "\", \"port\": 8080" more "}"
+#define SET(...)      "{" OWN_ADDRESSES ", \"services\": [" __VA_ARGS__ "]}"
+#define WEB(ends)     "{\"name\": \"web\", \"address\": \"192.0.2.1\", \"port\": 80, \"back_ends\": [" ends "]}"
+#define NAMES                                                                                                     \
+	"{\"name\": \"names\", \"address\": \"192.0.2.1\", \"port\": 53, \"protocol\": \"udp\", \"back_ends\": [" \
+	"{\"name\": \"n1\", \"address\": \"198.18.1.1\", \"port\": 53}, "                                         \
+	"{\"name\": \"n2\", \"address\": \"198.18.1.2\", \"port\": 53}]}"
+#define WEB6                                                                                  \
+	"{\"name\": \"web6\", \"address\": \"2001:db8::1:0\", \"port\": 80, \"back_ends\": [" \
+	"{\"name\": \"s1\", \"address\": \"2001:db8::1\", \"port\": 8080}, "                  \
+	"{\"name\": \"s2\", \"address\": \"2001:db8::2\", \"port\": 8080}]}"
+#define DIRECT                                                                                                     \
+	"{\"name\": \"direct\", \"address\": \"192.0.2.2\", \"port\": 80, \"mode\": \"direct\", \"health\": "      \
+	"{\"by\": \"neighbour\"}, \"back_ends\": [{\"name\": \"d1\", \"address\": \"198.18.1.1\", \"port\": 80}, " \
+	"{\"name\": \"d2\", \"address\": \"198.18.1.2\", \"port\": 80}]}"
+#define ALL_ENDS END(1, "") ", " END(2, "") ", " END(3, "") ", " END(4, "")
+
+/* ------- back ends ------- */
+
+static void let_in(const struct frame *frame, uint16_t in);
+
+static void answer_arp(const struct frame *asked, uint8_t station)
+{
+	struct frame frame = {0};
+	struct rte_arp_hdr arp;
+	const uint8_t mac[6] = {2, 0, 0, 0, 0, station};
+
+	memcpy(&arp, asked->bytes + 14, sizeof(arp));
+	frame_add(&frame, asked->bytes + 6, 6);
+	frame_add(&frame, mac, 6);
+	frame_add16(&frame, RTE_ETHER_TYPE_ARP);
+	arp.arp_opcode = htons(RTE_ARP_OP_REPLY);
+	arp.arp_data.arp_tha = arp.arp_data.arp_sha;
+	memcpy(&arp.arp_data.arp_sha, mac, 6);
+	RTE_SWAP(arp.arp_data.arp_sip, arp.arp_data.arp_tip);
+	frame_add(&frame, &arp, sizeof(arp));
+	let_in(&frame, 1);
+}
+
+static void answer_solicitation(const struct frame *asked, uint8_t station)
+{
+	struct frame frame;
+	const uint8_t mac[6] = {2, 0, 0, 0, 0, station};
+
+	frame_macs(&frame, 9, station);
+	frame_ipv6(&frame, station - STATION, 9, IPPROTO_ICMPV6, 32);
+	ip6_of(&frame)->hop_limits = 255;
+	frame_add32(&frame, 136u << 24);
+	frame_add32(&frame, 0x60000000);
+	frame_add(&frame, asked->bytes + 14 + 40 + 8, 16);
+	frame_add16(&frame, 2 << 8 | 1);
+	frame_add(&frame, mac, 6);
+	finish(&frame);
+	let_in(&frame, 1);
+}
+
+static uint32_t sequence_of(struct frame *frame)
+{
+	uint32_t sequence;
+
+	memcpy(&sequence, payload_of(frame) + 4, 4);
+	return ntohl(sequence);
+}
+
+static void swap(uint8_t *bytes, unsigned size)
+{
+	for (unsigned i = 0; i < size; i++)
+		RTE_SWAP(bytes[i], bytes[size + i]);
+}
+
+/* A SYN or an echo request comes back as its answer. */
+static void answer_probe(struct frame probe, uint8_t station)
+{
+	check_sums(&probe);
+	assert_int_equal(probe.bytes[5], station);
+	swap(probe.bytes, 6);
+	if (is_six(&probe))
+		swap(probe.bytes + 14 + 8, 16);
+	else
+		swap(probe.bytes + 14 + 12, 4);
+	if (protocol_of(&probe) == IPPROTO_TCP) {
+		struct rte_tcp_hdr *header = (struct rte_tcp_hdr *)payload_of(&probe);
+
+		if (header->tcp_flags == RST)
+			return;
+		assert_int_equal(header->tcp_flags, SYN);
+		header->recv_ack = htonl(sequence_of(&probe) + 1);
+		header->tcp_flags = refuses & 1u << (station - STATION) ? RST | ACK : SYN | ACK;
+		RTE_SWAP(header->src_port, header->dst_port);
+	} else {
+		payload_of(&probe)[0] = is_six(&probe) ? 129 : 0;
+	}
+	finish(&probe);
+	let_in(&probe, 1);
+}
+
+/* What the balancer sends of its own at port 1 is answered by those that hear. */
+static void answer(struct frame *frame)
+{
+	const uint16_t type = (uint16_t)(frame->bytes[12] << 8 | frame->bytes[13]);
+	uint8_t end;
+
+	if (type == RTE_ETHER_TYPE_ARP)
+		end = frame->bytes[14 + 27];
+	else if (is_six(frame))
+		end = protocol_of(frame) == IPPROTO_ICMPV6 && payload_of(frame)[0] == 135 ? payload_of(frame)[23]
+											  : frame->bytes[14 + 39];
+	else
+		end = frame->bytes[14 + 19];
+	if (deaf & 1u << end)
+		return;
+	if (type == RTE_ETHER_TYPE_ARP)
+		answer_arp(frame, STATION + end);
+	else if (is_six(frame) && payload_of(frame)[0] == 135 && protocol_of(frame) == IPPROTO_ICMPV6)
+		answer_solicitation(frame, STATION + end);
+	else
+		answer_probe(*frame, STATION + end);
+}
+
+/* ------- frames ------- */
+
+static void copy_out(struct frame *frame, struct rte_mbuf *mbuf)
+{
+	frame->length = rte_pktmbuf_pkt_len(mbuf);
+	memcpy(frame->bytes, rte_pktmbuf_mtod(mbuf, void *), frame->length);
+	rte_pktmbuf_free(mbuf);
+}
+
+static uint16_t process(const struct frame *frame, struct rte_mbuf **burst, uint16_t in)
+{
+	if (frame != NULL) {
+		burst[0] = rte_pktmbuf_alloc(pool);
+		assert_non_null(burst[0]);
+		memcpy(rte_pktmbuf_append(burst[0], (uint16_t)frame->length), frame->bytes, frame->length);
+	}
+	return balancer_balance(&the_balancer, burst, frame != NULL, in, now);
+}
+
+/* Of a back end: the balancer takes it. */
+static void let_in(const struct frame *frame, uint16_t in)
+{
+	struct rte_mbuf *burst[FUNCTION_ROOM];
+	const uint64_t taken = the_balancer.counters[in].taken;
+
+	assert_int_equal(process(frame, burst, in), 0);
+	assert_int_equal(the_balancer.counters[in].taken, taken + 1);
+}
+
+/* What the balancer has to send of its own, and what back ends answer, until it has nothing more. */
+static void talk(void)
+{
+	for (bool any = true; any;) {
+		struct rte_mbuf *burst[FUNCTION_ROOM];
+		uint16_t nb;
+
+		balancer_health_step(&the_balancer, ms);
+		nb = process(NULL, burst, 0);
+		any = nb > 0;
+		for (uint16_t i = 0; i < nb; i++) {
+			struct frame frame;
+
+			copy_out(&frame, burst[i]);
+			answer(&frame);
+		}
+	}
+}
+
+/* Time in which probes are sent and answered. */
+static void wait_ms(unsigned time)
+{
+	for (const uint64_t until = ms + time; ms < until; ms += 100)
+		talk();
+}
+
+static void wait_seconds(unsigned seconds)
+{
+	now += seconds * rte_get_tsc_hz();
+}
+
+/* Let a frame in at a port; what leaves takes its place.  Returns VERDICT_PASS, or the reason why it was dropped. */
+static enum verdict pass(struct frame *frame, uint16_t in)
+{
+	struct rte_mbuf *burst[FUNCTION_ROOM];
+	const struct balancer_counters before = the_balancer.counters[in];
+	const uint16_t nb_out = process(frame, burst, in);
+
+	if (nb_out == 1) {
+		copy_out(frame, burst[0]);
+		return VERDICT_PASS;
+	}
+	for (unsigned why = 0; why < VERDICTS; why++)
+		if (the_balancer.counters[in].drops[why] != before.drops[why])
+			return why;
+	fail();
+	return VERDICT_PASS;
+}
+
+#define expect(verdict, in, ...)                                           \
+	do {                                                               \
+		struct frame expected_ = __VA_ARGS__;                      \
+		assert_int_equal(pass(&expected_, in), VERDICT_##verdict); \
+	} while (0)
+
+/* The back end that a client's frame is for, by its address. */
+static unsigned end_of(struct frame frame)
+{
+	assert_int_equal(pass(&frame, 0), VERDICT_PASS);
+	check_sums(&frame);
+	return is_six(&frame) ? frame.bytes[14 + 39] : frame.bytes[14 + 19];
+}
+
+#define CLIENT_SENDS(port, flags)   tcp(CLIENT, port, VIRTUAL, 80, flags)
+#define END_SENDS(end, port, flags) tcp(FIRST + (end), 8080, CLIENT, port, flags)
+
+static unsigned connect_from(uint16_t port)
+{
+	const unsigned end = end_of(CLIENT_SENDS(port, SYN));
+
+	expect(PASS, 1, END_SENDS(end, port, SYN | ACK));
+	assert_int_equal(end_of(CLIENT_SENDS(port, ACK)), end);
+	return end;
+}
+
+static int open_with(const char *settings)
+{
+	now = rte_get_tsc_hz();
+	ms = 1000;
+	deaf = refuses = 0;
+	assert_null(balancer.set("connections", RTE_STR(CONNECTIONS)));
+	if (balancer.keeping->open(pool, -1) != 0)
+		return -1;
+	assert_null(tell(settings));
+	wait_ms(100);
+	return 0;
+}
+
+static int start(void **state)
+{
+	return open_with(SET(WEB(ALL_ENDS) ", " NAMES ", " WEB6 ", " DIRECT));
+}
+
+static int end(void **state)
+{
+	balancer.keeping->close();
+	return rte_mempool_in_use_count(pool) != 0;
+}
+
+/* ------- connections ------- */
+
+static void a_connection_stays_with_one_end(void **state)
+{
+	unsigned seen = 0;
+
+	for (uint16_t port = 1000; port < 1064; port++) {
+		const unsigned to = connect_from(port);
+
+		assert_in_range(to, 1, ENDS);
+		seen |= 1u << to;
+	}
+	assert_int_equal(seen, 0x1e);
+	assert_int_equal(the_balancer.flows.used, 64);
+}
+
+static void frames_go_to_the_ends_station_and_answers_come_from_the_virtual_address(void **state)
+{
+	struct frame frame = CLIENT_SENDS(1000, SYN), back;
+	const struct rte_tcp_hdr *header = (const struct rte_tcp_hdr *)payload_of(&frame);
+	unsigned to;
+
+	assert_int_equal(pass(&frame, 0), VERDICT_PASS);
+	check_sums(&frame);
+	to = frame.bytes[14 + 19];
+	assert_int_equal(ntohl(ip_of(&frame)->dst_addr), FIRST + to);
+	assert_int_equal(ntohl(ip_of(&frame)->src_addr), CLIENT);
+	assert_int_equal(ntohs(header->dst_port), 8080);
+	assert_int_equal(frame.bytes[5], STATION + to);
+	back = END_SENDS(to, 1000, SYN | ACK);
+	assert_int_equal(pass(&back, 1), VERDICT_PASS);
+	check_sums(&back);
+	assert_int_equal(ntohl(ip_of(&back)->src_addr), VIRTUAL);
+	assert_int_equal(ntohs(((const struct rte_tcp_hdr *)payload_of(&back))->src_port), 80);
+	assert_int_equal(back.bytes[5], 1); /* the frame's own */
+}
+
+static void of_ipv6_too(void **state)
+{
+	struct frame frame = tcp6(77, 1000, VIRTUAL6, 80, SYN), back;
+	unsigned to;
+
+	assert_int_equal(pass(&frame, 0), VERDICT_PASS);
+	check_sums(&frame);
+	to = frame.bytes[14 + 39];
+	assert_in_range(to, 1, 2);
+	assert_int_equal(frame.bytes[5], STATION + to);
+	back = tcp6(to, 8080, 77, 1000, SYN | ACK);
+	assert_int_equal(pass(&back, 1), VERDICT_PASS);
+	check_sums(&back);
+	assert_int_equal(back.bytes[14 + 8 + 13], 1); /* 2001:db8::1:0 */
+	assert_int_equal(back.bytes[14 + 8 + 15], 0);
+}
+
+static void datagrams_have_connections(void **state)
+{
+	const unsigned to = end_of(udp(CLIENT, 1000, VIRTUAL, 53));
+	struct frame back = udp(FIRST + to, 53, CLIENT, 1000), own = udp(FIRST + to, 53, 0x08080808, 53), copy = own;
+
+	assert_int_equal(pass(&back, 1), VERDICT_PASS);
+	check_sums(&back);
+	assert_int_equal(ntohl(ip_of(&back)->src_addr), VIRTUAL);
+	/* What it asks others is its own. */
+	assert_int_equal(pass(&own, 1), VERDICT_PASS);
+	assert_memory_equal(own.bytes, copy.bytes, copy.length);
+	assert_int_equal(the_balancer.counters[1].untouched, 1);
+}
+
+/* ------- other sets ------- */
+
+static void connections_go_on_when_ends_come_and_are_drained(void **state)
+{
+	unsigned to[32];
+
+	assert_null(tell(SET(WEB(END(1, "") ", " END(2, "")))));
+	for (uint16_t i = 0; i < 32; i++)
+		to[i] = connect_from(1000 + i);
+	assert_null(tell(SET(WEB(END(1, "") ", " END(2, ", \"drain\": true") ", " END(3, "") ", " END(4, "")))));
+	wait_ms(100);
+	for (uint16_t i = 0; i < 32; i++)
+		assert_int_equal(end_of(CLIENT_SENDS(1000 + i, ACK)), to[i]);
+	for (uint16_t port = 2000; port < 2064; port++)
+		assert_int_not_equal(connect_from(port), 2);
+}
+
+static void connections_of_an_end_that_is_removed_go_elsewhere(void **state)
+{
+	struct balancer_set *set = &the_balancer.set;
+	unsigned to = 0;
+
+	for (uint16_t port = 1000; to != 3; port++)
+		to = connect_from(port);
+	assert_null(tell(SET(WEB(END(1, "") ", " END(2, "")))));
+	for (uint16_t port = 1000; port < 1100; port++)
+		assert_int_not_equal(end_of(CLIENT_SENDS(port, SYN)), 3);
+	expect(PASS, 1, END_SENDS(3, 1000, ACK)); /* nobody's any more, so it passes as it came */
+	assert_int_equal(the_balancer.counters[1].untouched, 1);
+	/* Its number is not another's as long as a connection has it. */
+	for (uint16_t i = 1; i < BALANCER_END_NUMBERS; i++)
+		assert_true(set->ends[i].state != BALANCER_REMOVED || set->ends[i].connections == 0);
+}
+
+static void a_number_is_not_given_away_while_connections_have_it(void **state)
+{
+	unsigned to = 0, removed;
+	uint16_t port = 1000;
+
+	for (; to != 1; port++)
+		to = connect_from(port);
+	for (removed = 1; the_balancer.set.ends[removed].address.bytes[3] != 1 ||
+			  the_balancer.set.services[the_balancer.set.ends[removed].service].port != 80 ||
+			  the_balancer.set.ends[removed].port != 8080;)
+		removed++;
+	assert_int_equal(the_balancer.set.ends[removed].connections, 1);
+	assert_null(tell(SET(WEB(END(2, "")))));
+	assert_null(tell(SET(WEB(END(2, "") ", " END(3, "") ", " END(4, "")))));
+	assert_int_equal(the_balancer.set.ends[removed].state, BALANCER_REMOVED);
+	end_of(CLIENT_SENDS(port - 1, SYN));
+	assert_int_equal(the_balancer.set.ends[removed].connections, 0);
+	assert_null(tell(SET(WEB(ALL_ENDS))));
+	assert_int_equal(the_balancer.set.ends[removed].state, BALANCER_DOWN);
+}
+
+static void segments_of_an_unknown_connection_go_where_the_hash_leads(void **state)
+{
+	unsigned to[32];
+
+	for (uint16_t i = 0; i < 32; i++)
+		to[i] = connect_from(1000 + i);
+	/* A restart: with the same set and secret. */
+	assert_int_equal(end(NULL), 0);
+	assert_int_equal(start(NULL), 0);
+	for (uint16_t i = 0; i < 32; i++) {
+		struct frame back = END_SENDS(to[i], 1000 + i, ACK);
+
+		assert_int_equal(end_of(CLIENT_SENDS(1000 + i, ACK)), to[i]);
+		assert_int_equal(pass(&back, 1), VERDICT_PASS);
+		assert_int_equal(ntohl(ip_of(&back)->src_addr), VIRTUAL);
+	}
+	assert_int_equal(the_balancer.flows.used, 0);
+	assert_int_equal(the_balancer.counters[0].unkept, 32);
+}
+
+static void a_flood_of_beginnings_takes_nothing_from_connections_in_use(void **state)
+{
+	unsigned to[32];
+
+	for (uint16_t i = 0; i < 32; i++)
+		to[i] = connect_from(1000 + i);
+	for (unsigned i = 0; i < 4 * CONNECTIONS; i++)
+		end_of(tcp(0x0b000000 + i, 1, VIRTUAL, 80, SYN));
+	assert_true(the_balancer.flows.used <= CONNECTIONS && the_balancer.flows.gave_way > 0);
+	assert_null(tell(SET(WEB(ALL_ENDS ", " END(5, "")))));
+	wait_ms(100);
+	for (uint16_t i = 0; i < 32; i++)
+		assert_int_equal(end_of(CLIENT_SENDS(1000 + i, ACK)), to[i]);
+}
+
+static void a_full_table_costs_memory_of_connections_not_connections(void **state)
+{
+	for (unsigned i = 0; i < 2 * CONNECTIONS; i++) {
+		const uint32_t client = 0x0b000000 + i;
+		const unsigned to = end_of(tcp(client, 1, VIRTUAL, 80, SYN));
+
+		expect(PASS, 1, tcp(FIRST + to, 8080, client, 1, SYN | ACK));
+		assert_int_equal(end_of(tcp(client, 1, VIRTUAL, 80, ACK)), to);
+	}
+	assert_true(the_balancer.counters[0].unkept > 0);
+}
+
+/* ------- health ------- */
+
+static void without_a_back_end_that_is_up_nothing_begins(void **state)
+{
+	deaf = 0x1e;
+	wait_ms(10000);
+	expect(DROP_no_back_end, 0, CLIENT_SENDS(1000, SYN));
+	deaf = 0x1a; /* 2 hears again, and is up by two answers */
+	wait_ms(5000);
+	for (uint16_t port = 1000; port < 1010; port++)
+		assert_int_equal(connect_from(port), 2);
+}
+
+static void an_end_is_down_by_three_probes_and_up_by_two(void **state)
+{
+	const uint64_t events = the_balancer.health.nb_events;
+	const struct balancer_set *set = &the_balancer.set;
+	unsigned to = 0;
+	uint16_t port = 1000;
+
+	for (; to != 1; port++)
+		to = connect_from(port);
+	deaf = 2;
+	wait_ms(4000);
+	assert_int_equal(end_of(CLIENT_SENDS(port - 1, ACK)), 1);
+	assert_int_equal(the_balancer.health.nb_events, events);
+	wait_ms(3000);
+	assert_true(the_balancer.health.nb_events > events);
+	assert_int_not_equal(end_of(CLIENT_SENDS(port - 1, ACK)), 1);
+	deaf = 0;
+	wait_ms(1500); /* one probe */
+	for (unsigned i = 0; i < 64; i++)
+		assert_int_not_equal(end_of(CLIENT_SENDS(2000 + i, SYN)), 1);
+	wait_ms(2500);
+	for (unsigned i = 0; i < set->nb_used; i++)
+		assert_true(balancer_end_is_up(&set->ends[set->used[i]]));
+}
+
+static void an_end_that_refuses_is_down(void **state)
+{
+	refuses = 1u << 3;
+	wait_ms(7000);
+	for (uint16_t port = 1000; port < 1064; port++)
+		assert_int_not_equal(connect_from(port), 3);
+}
+
+/* Frames that say that they are answers. */
+static void who_guesses_is_no_back_end(void **state)
+{
+	const uint64_t answers = the_balancer.health.answers;
+
+	deaf = 0x1e;
+	for (unsigned i = 0; i < 100; i++) {
+		for (uint16_t number = 0; number < 12; number++) {
+			struct frame syn_ack = tcp(FIRST + 1, 8080, OWN, 32768 + number, SYN | ACK);
+			struct frame echo = icmp(FIRST + 1, OWN, 0, number);
+
+			let_in(&syn_ack, 1);
+			let_in(&echo, 1);
+		}
+		wait_ms(100);
+	}
+	assert_true(the_balancer.health.answers > answers);
+	expect(DROP_no_back_end, 0, CLIENT_SENDS(1000, SYN));
+}
+
+static void an_unasked_for_mac_address_is_not_taken(void **state)
+{
+	struct frame question;
+	const uint8_t own[4] = {198, 18, 1, 9}, first[4] = {198, 18, 1, 1}, nobody[6] = {0};
+
+	assert_null(tell(SET(WEB(ALL_ENDS))));
+	wait_ms(20000); /* nobody has asked for five seconds */
+	frame_macs(&question, 9, 7);
+	frame_add16(&question, RTE_ETHER_TYPE_ARP);
+	frame_add32(&question, 0x00010800);
+	frame_add32(&question, 0x06040002);
+	frame_add(&question, nobody, 6);
+	frame_add(&question, own, 4);
+	frame_add(&question, nobody, 6);
+	frame_add(&question, first, 4);
+	answer_arp(&question, 0x66);
+	talk();
+	for (uint16_t port = 1000; port < 1064; port++) {
+		struct frame frame = CLIENT_SENDS(port, SYN);
+
+		assert_int_equal(pass(&frame, 0), VERDICT_PASS);
+		assert_int_not_equal(frame.bytes[5], 0x66);
+	}
+}
+
+/* ------- addresses ------- */
+
+static struct frame who_has(const uint8_t target[4])
+{
+	const uint8_t source[4] = {10, 0, 0, 2}, mac[6] = {2, 0, 0, 0, 0, 7}, nobody[6] = {0};
+	struct frame frame = {0};
+
+	memset(frame.bytes, 0xff, 6);
+	frame.length = 6;
+	frame_add(&frame, mac, 6);
+	frame_add16(&frame, RTE_ETHER_TYPE_ARP);
+	frame_add32(&frame, 0x00010800);
+	frame_add32(&frame, 0x06040001);
+	frame_add(&frame, mac, 6);
+	frame_add(&frame, source, 4);
+	frame_add(&frame, nobody, 6);
+	frame_add(&frame, target, 4);
+	return frame;
+}
+
+static void it_answers_for_its_addresses_on_their_sides(void **state)
+{
+	const uint8_t virtual[4] = {192, 0, 2, 1}, own[4] = {198, 18, 1, 9}, other[4] = {198, 18, 1, 8};
+
+	for (uint16_t in = 0; in < 2; in++) {
+		struct frame question = who_has(in == 0 ? virtual : own), answered;
+		struct rte_mbuf *burst[FUNCTION_ROOM];
+
+		let_in(&question, in);
+		balancer_health_step(&the_balancer, ms);
+		assert_int_equal(process(NULL, burst, 1 - in), 1);
+		copy_out(&answered, burst[0]);
+		assert_int_equal(answered.bytes[5], 7);
+		assert_int_equal(answered.bytes[14 + 7], RTE_ARP_OP_REPLY);
+		assert_memory_equal(answered.bytes + 6, atomic_load(&the_balancer.set.table)->own.mac, 6);
+		assert_memory_equal(answered.bytes + 14 + 14, in == 0 ? virtual : own, 4);
+		expect(PASS, 1 - in, question); /* from the other side it is not for the balancer */
+	}
+	expect(PASS, 0, who_has(other));
+}
+
+static void it_answers_solicitations(void **state)
+{
+	struct frame question, answered;
+	struct rte_mbuf *burst[FUNCTION_ROOM];
+
+	frame_macs(&question, 0x66, 7);
+	frame_ipv6(&question, 77, VIRTUAL6, IPPROTO_ICMPV6, 24);
+	ip6_of(&question)->hop_limits = 255;
+	frame_add32(&question, 135u << 24);
+	frame_add32(&question, 0);
+	frame_add(&question, question.bytes + 14 + 24, 16);
+	finish(&question);
+	let_in(&question, 0);
+	balancer_health_step(&the_balancer, ms);
+	assert_int_equal(process(NULL, burst, 1), 1);
+	copy_out(&answered, burst[0]);
+	check_sums(&answered);
+	assert_int_equal(answered.bytes[5], 7); /* the frame's sender, because there is no option */
+	assert_int_equal(payload_of(&answered)[0], 136);
+	assert_memory_equal(payload_of(&answered) + 26, atomic_load(&the_balancer.set.table)->own.mac, 6);
+}
+
+static void what_is_of_no_service_passes_as_it_came(void **state)
+{
+	struct frame frames[] = {udp(CLIENT, 1, 0x08080808, 53), tcp6(5, 1, 6, 80, ACK), {.length = 20}};
+
+	frame_macs(&frames[2], 1, 2);
+	frame_tag(&frames[2], 0x8100, 5);
+	frame_ipv4(&frames[2], CLIENT, VIRTUAL, IPPROTO_UDP, 8, 0, 0);
+	frame_ports(&frames[2], 1, 53);
+	for (uint16_t in = 0; in < 2; in++)
+		for (unsigned i = 0; i < RTE_DIM(frames); i++) {
+			struct frame copy = frames[i];
+
+			assert_int_equal(pass(&copy, in), VERDICT_PASS);
+			assert_memory_equal(copy.bytes, frames[i].bytes, copy.length);
+		}
+	assert_int_equal(the_balancer.counters[0].untouched, RTE_DIM(frames));
+}
+
+static void what_must_not_be_is_dropped(void **state)
+{
+	struct frame broken = CLIENT_SENDS(1000, SYN);
+	unsigned to;
+
+	expect(DROP_spoofed, 0, tcp(VIRTUAL, 1, 0xc0000202, 80, SYN));
+	expect(DROP_spoofed, 0, udp(OWN, 1, CLIENT, 2));
+	expect(DROP_spoofed, 1, udp(OWN, 1, CLIENT, 2));
+	expect(DROP_spoofed, 1, tcp(VIRTUAL, 80, CLIENT, 2, ACK));
+	expect(DROP_no_service, 0, tcp(CLIENT, 1, VIRTUAL, 81, SYN));
+	expect(DROP_no_service, 0, icmp(CLIENT, VIRTUAL, 8, 1));
+	expect(DROP_back_side, 1, tcp(FIRST + 1, 1000, VIRTUAL, 80, SYN));
+	expect(DROP_itself, 0, icmp(CLIENT, OWN, 8, 1));
+	broken.bytes[14 + 10] ^= 1;
+	expect(DROP_checksum, 0, broken);
+	to = connect_from(1000);
+	expect(DROP_wrong_end, 1, END_SENDS(to % ENDS + 1, 1000, ACK));
+}
+
+/* ------- errors and fragments ------- */
+
+static void errors_find_who_they_are_about(void **state)
+{
+	for (unsigned quoted = 28; quoted <= 40; quoted += 12) {
+		struct frame sent = CLIENT_SENDS(1000, SYN), original = sent, back, before, about;
+		unsigned to;
+
+		assert_int_equal(pass(&sent, 0), VERDICT_PASS);
+		to = sent.bytes[14 + 19];
+		/* The back end, or a router on the way, about what the client has sent. */
+		about = error(FIRST + to, CLIENT, &sent, quoted);
+		assert_int_equal(pass(&about, 1), VERDICT_PASS);
+		check_sums(&about);
+		assert_int_equal(ntohl(ip_of(&about)->src_addr), VIRTUAL);
+		assert_memory_equal(quoted_in(&about), ip_of(&original), quoted);
+		about = error(0x0c000001, CLIENT, &sent, quoted);
+		assert_int_equal(pass(&about, 1), VERDICT_PASS);
+		assert_int_equal(ntohl(ip_of(&about)->src_addr), 0x0c000001);
+		/* A router on the way to the client, about what the back end has answered. */
+		back = before = END_SENDS(to, 1000, SYN | ACK);
+		assert_int_equal(pass(&back, 1), VERDICT_PASS);
+		about = error(0x0c000001, VIRTUAL, &back, quoted);
+		assert_int_equal(pass(&about, 0), VERDICT_PASS);
+		check_sums(&about);
+		assert_int_equal(ntohl(ip_of(&about)->dst_addr), FIRST + to);
+		assert_int_equal(about.bytes[5], STATION + to);
+		assert_memory_equal(quoted_in(&about), ip_of(&before), quoted);
+	}
+	expect(DROP_unrelated, 0, ({
+		       struct frame nothing = tcp(VIRTUAL, 80, CLIENT, 5555, ACK);
+		       error(CLIENT, VIRTUAL, &nothing, 28);
+	       }));
+}
+
+static void of_ipv6_errors_too(void **state)
+{
+	struct frame sent = tcp6(77, 1000, VIRTUAL6, 80, SYN), original = sent, back, before, about;
+	unsigned to;
+
+	assert_int_equal(pass(&sent, 0), VERDICT_PASS);
+	to = sent.bytes[14 + 39];
+	about = error(to, 77, &sent, 60);
+	assert_int_equal(pass(&about, 1), VERDICT_PASS);
+	check_sums(&about);
+	assert_int_equal(about.bytes[14 + 8 + 13], 1);
+	assert_memory_equal(payload_of(&about) + 8, ip6_of(&original), 60);
+	back = before = tcp6(to, 8080, 77, 1000, SYN | ACK);
+	assert_int_equal(pass(&back, 1), VERDICT_PASS);
+	about = error(99, VIRTUAL6, &back, 60);
+	assert_int_equal(pass(&about, 0), VERDICT_PASS);
+	check_sums(&about);
+	assert_int_equal(about.bytes[14 + 39], to);
+	assert_memory_equal(payload_of(&about) + 8, ip6_of(&before), 60);
+}
+
+static void fragments_go_the_way_of_their_first(void **state)
+{
+	struct frame first = fragment(CLIENT, VIRTUAL, MORE), later = fragment(CLIENT, VIRTUAL, 2), back;
+	unsigned to;
+
+	expect(DROP_fragment, 0, later);
+	assert_int_equal(pass(&first, 0), VERDICT_PASS);
+	to = first.bytes[14 + 19];
+	assert_int_equal(pass(&later, 0), VERDICT_PASS);
+	assert_int_equal(later.bytes[14 + 19], to);
+	assert_int_equal(later.bytes[5], STATION + to);
+	assert_int_equal(rte_raw_cksum(ip_of(&later), 20), 0xffff);
+	expect(DROP_overlap, 0, fragment(CLIENT, VIRTUAL, 1));
+	/* One from an end is its own, unless its first was an answer. */
+	back = fragment(FIRST + to, CLIENT, 2);
+	assert_int_equal(pass(&back, 1), VERDICT_PASS);
+	assert_int_equal(ntohl(ip_of(&back)->src_addr), FIRST + to);
+}
+
+static void answers_in_fragments_come_from_the_virtual_address(void **state)
+{
+	const unsigned to = end_of(udp(CLIENT, 53, VIRTUAL, 53));
+	struct frame first, later = fragment(FIRST + to, CLIENT, 2);
+
+	frame_macs(&first, 1, 2);
+	frame_ipv4(&first, FIRST + to, CLIENT, IPPROTO_UDP, 16, 77, MORE);
+	frame_ports(&first, 53, 53);
+	frame_ports(&first, 0, 0);
+	ip_of(&first)->hdr_checksum = rte_ipv4_cksum(ip_of(&first));
+	assert_int_equal(pass(&first, 1), VERDICT_PASS);
+	assert_int_equal(ntohl(ip_of(&first)->src_addr), VIRTUAL);
+	assert_int_equal(pass(&later, 1), VERDICT_PASS);
+	assert_int_equal(ntohl(ip_of(&later)->src_addr), VIRTUAL);
+	assert_int_equal(rte_raw_cksum(ip_of(&later), 20), 0xffff);
+}
+
+/* ------- mode direct ------- */
+
+static void of_mode_direct_only_the_station_is_changed(void **state)
+{
+	struct frame frame = tcp(CLIENT, 1000, VIRTUAL + 1, 80, SYN), copy = frame;
+	unsigned to;
+
+	assert_int_equal(pass(&frame, 0), VERDICT_PASS);
+	to = frame.bytes[5] - STATION;
+	assert_in_range(to, 1, 2);
+	assert_memory_equal(frame.bytes + 6, copy.bytes + 6, copy.length - 6);
+	/* Its answers, if they come by, are as they were. */
+	frame = copy = tcp(VIRTUAL + 1, 80, CLIENT, 1000, SYN | ACK);
+	assert_int_equal(pass(&frame, 1), VERDICT_PASS);
+	assert_memory_equal(frame.bytes, copy.bytes, copy.length);
+	for (unsigned i = 0; i < 3; i++) {
+		static const uint8_t flags[] = {ACK, FIN | ACK, ACK};
+
+		frame = tcp(CLIENT, 1000, VIRTUAL + 1, 80, flags[i]);
+		assert_int_equal(pass(&frame, 0), VERDICT_PASS);
+		assert_int_equal(frame.bytes[5], STATION + to);
+	}
+	assert_int_equal(the_balancer.flows.used, 1);
+	wait_seconds(300);
+	frame = tcp(CLIENT, 1000, VIRTUAL + 1, 80, SYN);
+	assert_int_equal(pass(&frame, 0), VERDICT_PASS);
+	assert_int_equal(the_balancer.flows.aged, 1);
+}
+
+/* ------- settings ------- */
+
+static void settings_are_checked(void **state)
+{
+	static const struct {
+		const char *settings, *said;
+	} cases[] = {
+		{"{\"services\": [], \"more\": 1}", "more"},
+		{"{\"source\": [\"10.0.0.1\", \"10.0.0.2\"]}", "one address of each IP version"},
+		{"{\"source\": [\"10.0.0\"]}", "expected an IPv4 or IPv6 address"},
+		{"{\"services\": [" WEB(END(1, "")) "]}", "there is no source"},
+		{SET(WEB(END(1, "")) ", " WEB(END(2, ""))), "are those of service 'web'"},
+		{SET(WEB(END(1, "") ", " END(1, ""))), "are those of '1' of service 'web'"},
+		{SET(WEB(END(1, ", \"weight\": 0"))), "weight"},
+		{SET(WEB(END(9, ""))), "the balancer's own"},
+		{SET(WEB("{\"name\": \"a\", \"address\": \"192.0.2.1\", \"port\": 9}")), "is that of back end 'a'"},
+		{SET(WEB("{\"name\": \"a\", \"address\": \"2001:db8::1\", \"port\": 9}")), "IP version"},
+		{SET(WEB("{\"name\": \"a\", \"address\": \"10.0.0.1\"}")), "lacks 'port'"},
+	};
+
+	for (unsigned i = 0; i < RTE_DIM(cases); i++) {
+		const char *said = tell(cases[i].settings);
+
+		assert_non_null(said);
+		if (strstr(said, cases[i].said) == NULL)
+			fail_msg("'%s' does not say '%s'", said, cases[i].said);
+	}
+	connect_from(1000); /* it goes on as before */
+	assert_non_null(balancer.set("nothing", "1"));
+}
+
+static void tables_show_what_there_is(void **state)
+{
+	json_t *tables = json_object(), *row;
+	const unsigned to = connect_from(1000);
+	char name[2] = {(char)('0' + to), '\0'};
+
+	balancer.keeping->tables(tables, 3);
+	assert_int_equal(json_integer_value(json_object_get(json_object_get(tables, "back_ends"), "total")), 10);
+	assert_int_equal(json_array_size(json_object_get(json_object_get(tables, "back_ends"), "rows")), 3);
+	assert_int_equal(json_integer_value(json_object_get(json_object_get(tables, "services"), "total")), 4);
+	assert_int_equal(json_integer_value(json_object_get(json_object_get(tables, "events"), "total")), 10);
+	row = json_array_get(json_object_get(json_object_get(tables, "connections"), "rows"), 0);
+	assert_string_equal(json_string_value(json_object_get(row, "back_end")), name);
+	json_decref(tables);
+}
+
+int main(int argc, char **argv)
+{
+	char *arguments[] = {argv[0],	    "--no-huge", "--no-pci", "--no-telemetry",
+			     "--no-shconf", "-m",	 "64",	     "--log-level=error"};
+#define TEST(name) cmocka_unit_test_setup_teardown(name, start, end)
+	const struct CMUnitTest tests[] = {
+		TEST(a_connection_stays_with_one_end),
+		TEST(frames_go_to_the_ends_station_and_answers_come_from_the_virtual_address),
+		TEST(of_ipv6_too),
+		TEST(datagrams_have_connections),
+		TEST(connections_go_on_when_ends_come_and_are_drained),
+		TEST(connections_of_an_end_that_is_removed_go_elsewhere),
+		TEST(a_number_is_not_given_away_while_connections_have_it),
+		TEST(segments_of_an_unknown_connection_go_where_the_hash_leads),
+		TEST(a_flood_of_beginnings_takes_nothing_from_connections_in_use),
+		TEST(a_full_table_costs_memory_of_connections_not_connections),
+		TEST(without_a_back_end_that_is_up_nothing_begins),
+		TEST(an_end_is_down_by_three_probes_and_up_by_two),
+		TEST(an_end_that_refuses_is_down),
+		TEST(who_guesses_is_no_back_end),
+		TEST(an_unasked_for_mac_address_is_not_taken),
+		TEST(it_answers_for_its_addresses_on_their_sides),
+		TEST(it_answers_solicitations),
+		TEST(what_is_of_no_service_passes_as_it_came),
+		TEST(what_must_not_be_is_dropped),
+		TEST(errors_find_who_they_are_about),
+		TEST(of_ipv6_errors_too),
+		TEST(fragments_go_the_way_of_their_first),
+		TEST(answers_in_fragments_come_from_the_virtual_address),
+		TEST(of_mode_direct_only_the_station_is_changed),
+		TEST(settings_are_checked),
+		TEST(tables_show_what_there_is),
+	};
+
+	if (rte_eal_init(RTE_DIM(arguments), arguments) < 0 || grace_open() != 0)
+		return 1;
+	log_open("test_balancer", LOG_LEVEL_ERROR);
+	pool = rte_pktmbuf_pool_create("frames", FRAMES, 0, 0, RTE_MBUF_DEFAULT_BUF_SIZE, SOCKET_ID_ANY);
+	if (pool == NULL)
+		return 1;
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
