@@ -93,6 +93,17 @@ static const struct router_way *choose(const struct router_ways *ways, uint32_t 
 	return way;
 }
 
+/* The kernel does not see the frame, which would lose its place by going there, but is to ask the neighbour whether it
+ * is still there. */
+static void show_use(uint32_t neighbour)
+{
+	_Atomic uint64_t *station = &router_table.stations[neighbour];
+
+	if ((atomic_fetch_and(station, ~ROUTER_STATION_STALE) & ROUTER_STATION_STALE) &&
+	    !router_tap_prompt(&tap, neighbour))
+		atomic_fetch_or(station, ROUTER_STATION_STALE);
+}
+
 /*
  * Send a frame to a neighbour, unless something is in the way that the kernel has to see.  Returns whether its IP
  * header may be changed for one hop more: then it leaves.
@@ -110,12 +121,8 @@ static bool send_to(struct router_lane *lane, struct rte_mbuf *mbuf, const struc
 		give_kernel(lane, mbuf, ROUTER_OTHERS);
 		return false;
 	}
-	/* By this frame the kernel notices that the neighbour is in use, and asks it whether it is still there. */
-	if (unlikely(station & ROUTER_STATION_STALE)) {
-		if (give_kernel(lane, mbuf, ROUTER_OTHERS))
-			atomic_fetch_and(&router_table.stations[neighbour], ~ROUTER_STATION_STALE);
-		return false;
-	}
+	if (unlikely(station & ROUTER_STATION_STALE))
+		show_use(neighbour);
 	mac = atomic_load_explicit(&router_table.ports[way->port].mac, memory_order_relaxed);
 	memcpy(&ethernet->dst_addr, &station, RTE_ETHER_ADDR_LEN);
 	memcpy(&ethernet->src_addr, &mac, RTE_ETHER_ADDR_LEN);

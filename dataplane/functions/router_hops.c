@@ -120,6 +120,16 @@ void router_neighbour_set(uint8_t port, uint8_t family, const struct router_addr
 	forget_unless_used(position);
 }
 
+bool router_neighbour_get(uint32_t number, struct router_neighbour *neighbour)
+{
+	const struct key *key = &neighbours[number].key;
+
+	if (number >= nb_positions || !neighbours[number].known)
+		return false;
+	*neighbour = (struct router_neighbour){.address = key->address, .port = key->port, .family = key->family};
+	return true;
+}
+
 /* ------- next hops ------- */
 
 static uint32_t *bucket_of(const struct router_hop *hop)

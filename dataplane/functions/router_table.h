@@ -71,7 +71,7 @@ struct router_ways {
 
 /* A neighbour's MAC address (router_mac()), and: */
 #define ROUTER_STATION_USABLE (UINT64_C(1) << 48)
-/* The kernel has not heard of it for a while: one frame goes by the kernel, which then asks whether it is there. */
+/* The kernel has not heard of it for a while: with the next frame it is told that the neighbour is in use. */
 #define ROUTER_STATION_STALE (UINT64_C(1) << 49)
 
 struct router_port {

@@ -19,6 +19,7 @@ static uint64_t nb_given;
 
 int __wrap_router_tap_open(struct router_tap *tap, struct rte_mempool *mempool, int forward_fd);
 bool __wrap_router_tap_give(struct router_tap *tap, struct rte_mbuf *mbuf, enum router_class class);
+bool __wrap_router_tap_prompt(struct router_tap *tap, uint32_t neighbour);
 
 int __wrap_router_tap_open(struct router_tap *tap, struct rte_mempool *mempool, int forward_fd)
 {
@@ -33,6 +34,11 @@ bool __wrap_router_tap_give(struct router_tap *tap, struct rte_mbuf *mbuf, enum 
 	check(class < ROUTER_CLASSES && mbuf->port < ROUTER_PORTS);
 	nb_given++;
 	rte_pktmbuf_free(mbuf);
+	return true;
+}
+
+bool __wrap_router_tap_prompt(struct router_tap *tap, uint32_t neighbour)
+{
 	return true;
 }
 

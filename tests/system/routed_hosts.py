@@ -117,7 +117,8 @@ def spec_of(left: Host, right: Host, routes: str, runs: str = "process", cpus: i
         for number, host in enumerate((left, right))
     )
     return (
-        f"functions:\n  edge:\n    kind: router\n    runs: {runs}\n    cpus: {cpus}\n    router:\n{ports}      routes: {routes}\n"
+        f"functions:\n  edge:\n    kind: router\n    runs: {runs}\n    cpus: {cpus}\n"
+        f"    router:\n{ports}      routes: {routes}\n"
         f"chains: {{wan: [{{if: {left.interface}}}, edge, {{if: {right.interface}}}]}}\n"
     )
 

@@ -183,6 +183,22 @@ def test_its_tables_and_counters_are_shown(scene: Scene) -> None:
     assert re.search(r"^ipv4 routes: 1 of \d+$", said, re.M)
 
 
+def test_a_stale_neighbour_is_asked_again(scene: Scene) -> None:
+    left, right = scene.left, scene.right
+
+    def asked(version: int) -> bool:
+        return "REACHABLE" in scene.within("ip", "neighbour", "show", right.addresses[version], "dev", "port1")
+
+    unreached = right.run("nstat", "-asz", "UdpNoPorts", "Udp6NoPorts")
+    for version, name in ((4, "ipv4"), (6, "ipv6")):
+        scene.within("sysctl", "-qw", f"net.{name}.neigh.port1.delay_first_probe_time=1")
+        scene.within("ip", "neighbour", "change", right.addresses[version], "dev", "port1", "nud", "stale")
+        left.ping_all(right.addresses[version])
+        wait_until(partial(asked, version))
+    # What makes the kernel ask stays in the router.
+    assert right.run("nstat", "-asz", "UdpNoPorts", "Udp6NoPorts") == unreached
+
+
 def test_a_neighbour_that_moves_is_followed(scene: Scene) -> None:
     left, right = scene.left, scene.right
     old = right.run("cat", "/sys/class/net/eth0/address").strip()
