@@ -81,25 +81,27 @@ static enum router_verdict check6(const struct rte_ipv6_hdr *header, uint32_t si
 	return header->proto == IPPROTO_HOPOPTS ? ROUTER_KERNEL_OTHERS : ROUTER_IPV6;
 }
 
-enum router_verdict router_check(const uint8_t *frame, uint32_t size, uint32_t length, uint64_t mac)
+enum router_verdict router_check(const uint8_t *frame, uint32_t size, uint32_t length, uint32_t layer2, uint64_t mac)
 {
-	const struct rte_ether_hdr *ethernet = (const struct rte_ether_hdr *)frame;
 	uint64_t destination;
+	uint16_t type;
 
-	if (size < sizeof(*ethernet))
+	if (size < layer2)
 		return ROUTER_DROP_short;
 	destination = router_mac(frame);
 	if (destination & 1) /* the group bit: multicast and broadcast */
 		return ROUTER_KERNEL_NEIGHBOURS;
 	if (destination != mac)
 		return ROUTER_DROP_station;
-	size -= sizeof(*ethernet);
-	length -= sizeof(*ethernet);
-	switch (ethernet->ether_type) {
+	memcpy(&type, frame + layer2 - sizeof(type), sizeof(type));
+	frame += layer2;
+	size -= layer2;
+	length -= layer2;
+	switch (type) {
 	case RTE_BE16(RTE_ETHER_TYPE_IPV4):
-		return check4((const struct rte_ipv4_hdr *)(ethernet + 1), size, length);
+		return check4((const struct rte_ipv4_hdr *)frame, size, length);
 	case RTE_BE16(RTE_ETHER_TYPE_IPV6):
-		return check6((const struct rte_ipv6_hdr *)(ethernet + 1), size, length);
+		return check6((const struct rte_ipv6_hdr *)frame, size, length);
 	default:
 		return ROUTER_KERNEL_NEIGHBOURS;
 	}

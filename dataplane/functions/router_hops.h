@@ -18,7 +18,7 @@ void router_hop_put(uint32_t what);
 
 struct router_neighbour {
 	struct router_address address;
-	uint8_t port, family;
+	uint8_t link, family;
 };
 
 /* Fill in the neighbour of this number.  Returns false if there is none any more. */

@@ -27,10 +27,10 @@ static int open_socket(int family)
 	return fd;
 }
 
-int router_prompt_open(struct router_prompt *prompt, const unsigned interfaces[ROUTER_PORTS])
+int router_prompt_open(struct router_prompt *prompt, const unsigned interfaces[ROUTER_LINKS])
 {
-	*prompt = (struct router_prompt){.fds = {open_socket(AF_INET), open_socket(AF_INET6)}};
-	memcpy(prompt->interfaces, interfaces, sizeof(prompt->interfaces));
+	*prompt = (struct router_prompt){.fds = {open_socket(AF_INET), open_socket(AF_INET6)},
+					 .interfaces = interfaces};
 	/* A machine may have no IPv6 at all. */
 	if (prompt->fds[ROUTER_4] < 0 || (prompt->fds[ROUTER_6] < 0 && errno != EAFNOSUPPORT) ||
 	    getrandom(prompt->mark, sizeof(prompt->mark), 0) != sizeof(prompt->mark)) {
@@ -63,7 +63,7 @@ bool router_prompt_want(struct router_prompt *prompt, uint32_t neighbour)
 /* By this port, whatever other way leads to that address. */
 static void send_one(const struct router_prompt *prompt, const struct router_neighbour *to)
 {
-	const int interface = (int)prompt->interfaces[to->port];
+	const int interface = (int)prompt->interfaces[to->link];
 	struct sockaddr_in address4 = {.sin_family = AF_INET, .sin_port = htons(DISCARD)};
 	struct sockaddr_in6 address6 = {
 		.sin6_family = AF_INET6, .sin6_port = htons(DISCARD), .sin6_scope_id = (uint32_t)interface};

@@ -21,12 +21,12 @@ enum { ROUTER_MARK = 16 /* bytes */ };
 struct router_prompt {
 	struct rte_ring *wanted; /* numbers of neighbours, and 1 */
 	int fds[ROUTER_FAMILIES];
-	unsigned interfaces[ROUTER_PORTS];
-	uint8_t mark[ROUTER_MARK]; /* all that is in such a datagram */
+	const unsigned *interfaces; /* of the links, by number */
+	uint8_t mark[ROUTER_MARK];  /* all that is in such a datagram */
 };
 
-/* Returns 0, or -errno after logging; then too close. */
-int router_prompt_open(struct router_prompt *prompt, const unsigned interfaces[ROUTER_PORTS]);
+/* The indexes of the links may change, in the calling thread.  Returns 0, or -errno after logging; then too close. */
+int router_prompt_open(struct router_prompt *prompt, const unsigned interfaces[ROUTER_LINKS]);
 void router_prompt_close(struct router_prompt *prompt);
 
 /* Of any thread: returns false if too many are wanted already. */

@@ -278,7 +278,7 @@ int router_tap_open(struct router_tap *tap, struct rte_mempool *pool, int forwar
 	if (rc == 0)
 		rc = router_kernel_open(&tap->kernel, interfaces);
 	if (rc == 0)
-		rc = router_prompt_open(&tap->prompt, interfaces);
+		rc = router_prompt_open(&tap->prompt, tap->kernel.interfaces);
 	if (rc != 0)
 		return rc;
 	learn(tap);

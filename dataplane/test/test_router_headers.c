@@ -18,7 +18,7 @@ static enum router_verdict check(const struct frame *frame)
 	enum router_verdict verdict;
 
 	memcpy(bytes, frame->bytes, frame->length);
-	verdict = router_check(bytes, frame->length, frame->length, router_mac(own));
+	verdict = router_check(bytes, frame->length, frame->length, 14, router_mac(own));
 	free(bytes);
 	return verdict;
 }
