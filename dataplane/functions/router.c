@@ -43,7 +43,7 @@ struct router_lane {
 struct egress { /* what leaves by a port */
 	struct router_lane *lane;
 	struct rte_mbuf **frames;
-	uint16_t nb_frames;
+	uint16_t nb_frames, nb_forwarded;
 };
 
 static uint32_t most_routes[ROUTER_FAMILIES] = {ROUTES, ROUTES};
@@ -79,7 +79,7 @@ static void leave(struct rte_mbuf *mbuf, uint8_t port, struct egress *out)
 		drop(out->lane, mbuf, ROUTER_DROP_port_full);
 		return;
 	}
-	function_count(&out->lane->forwarded[mbuf->port], 1);
+	out->nb_forwarded++;
 	if (port != mbuf->port)
 		out->frames[out->nb_frames++] = mbuf;
 	else
@@ -272,6 +272,7 @@ static void route_burst(struct rte_mbuf **burst, uint16_t nb_frames, uint16_t in
 		router_lookup6(addresses6, found, nb6);
 	for (unsigned i = 0; i < nb6; i++)
 		forward(frames6[i], found[i], ROUTER_6, out);
+	function_count(&out->lane->forwarded[in], out->nb_forwarded);
 }
 
 /* What leaves by the other port: what came in here, what came in there and goes back, and, by the first queue, what the

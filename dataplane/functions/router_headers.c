@@ -20,6 +20,25 @@ static bool martian_destination4(uint32_t address)
 	return address >> 24 == 0 || address >> 24 == IN_LOOPBACKNET || address >= 0xf0000000;
 }
 
+/* RFC 1071: whether the checksum of a header holds.  Most have no options, and those are summed word by word. */
+static bool checksum_holds(const struct rte_ipv4_hdr *header, uint32_t length)
+{
+	uint32_t words[sizeof(*header) / sizeof(uint32_t)];
+	uint64_t sum = 0;
+
+	if (length != sizeof(*header))
+		return rte_raw_cksum(header, length) == 0xffff;
+	memcpy(words, header, sizeof(words));
+	for (unsigned i = 0; i < sizeof(words) / sizeof(words[0]); i++)
+		sum += words[i];
+	/* Ones of 32 bits are ones of both halves, added with their carries. */
+	sum = (sum & UINT32_MAX) + (sum >> 32);
+	sum = (sum & UINT16_MAX) + (sum >> 16);
+	sum = (sum & UINT16_MAX) + (sum >> 16);
+	sum = (sum & UINT16_MAX) + (sum >> 16);
+	return sum == 0xffff;
+}
+
 static enum router_verdict check4(const struct rte_ipv4_hdr *header, uint32_t size, uint32_t length)
 {
 	uint32_t header_length, destination;
@@ -35,7 +54,7 @@ static enum router_verdict check4(const struct rte_ipv4_hdr *header, uint32_t si
 	if (size < header_length)
 		return ROUTER_DROP_short;
 	/* RFC 1812, 5.2.2: a router verifies it of each frame. */
-	if (rte_raw_cksum(header, header_length) != 0xffff)
+	if (!checksum_holds(header, header_length))
 		return ROUTER_DROP_checksum;
 	destination = rte_be_to_cpu_32(header->dst_addr);
 	if (martian_source4(rte_be_to_cpu_32(header->src_addr)))
