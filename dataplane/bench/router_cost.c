@@ -79,7 +79,7 @@ static void tell(const char *how, uint32_t routes, unsigned shift)
 
 		memcpy(prefix.address.bytes, &address, sizeof(address));
 		hop.paths[0] = (struct router_path){
-			.gateway = {{10, 0, 1, (uint8_t)((i + shift) % HOPS)}}, .bound = UINT32_MAX, .port = 1};
+			.gateway = {{10, 0, 1, (uint8_t)((i + shift) % HOPS)}}, .bound = UINT32_MAX, .link = 1};
 		router_route_add(&prefix, 1, ROUTE_FIRST_HOP, &hop, ROUTER_NEW);
 	}
 	printf("%-44s %6.2f s for %" PRIu32 "\n", how, (double)(rte_rdtsc() - began) / rte_get_tsc_hz(), routes);
@@ -163,8 +163,8 @@ int main(int argc, char **argv)
 	if (pool == NULL || prefixes == NULL || router.keeping->open(pool, -1) != 0)
 		return 1;
 	for (unsigned port = 0; port < ROUTER_PORTS; port++) {
-		atomic_store(&router_table.ports[port].mac, router_mac(own));
-		atomic_store(&router_table.ports[port].mtu, 1500);
+		atomic_store(&router_table.links[port].mac, router_mac(own));
+		atomic_store(&router_table.links[port].mtu, 1500);
 	}
 	load(routes);
 	for (unsigned i = 0; i < FRAMES; i++) {

@@ -23,6 +23,8 @@ enum {
 	BACK = 64, /* frames that leave where they came in, and wait for that port's turn */
 	ROUTES = 16384,
 	ROUTES_MOST = 4 << 20,
+	PLAIN = sizeof(struct rte_ether_hdr), /* bytes before the IP header, without and with a tag */
+	TAGGED = PLAIN + sizeof(struct rte_vlan_hdr),
 };
 _Static_assert(BACK + 2 * ROUTER_BURST <= FUNCTION_ROOM, "what may leave at once has room");
 
@@ -41,7 +43,7 @@ struct router_lane {
 struct egress { /* what leaves by a port */
 	struct router_lane *lane;
 	struct rte_mbuf **frames;
-	uint16_t nb_frames;
+	uint16_t nb_frames, nb_forwarded;
 };
 
 static uint32_t most_routes[ROUTER_FAMILIES] = {ROUTES, ROUTES};
@@ -77,7 +79,7 @@ static void leave(struct rte_mbuf *mbuf, uint8_t port, struct egress *out)
 		drop(out->lane, mbuf, ROUTER_DROP_port_full);
 		return;
 	}
-	function_count(&out->lane->forwarded[mbuf->port], 1);
+	out->nb_forwarded++;
 	if (port != mbuf->port)
 		out->frames[out->nb_frames++] = mbuf;
 	else
@@ -93,32 +95,70 @@ static const struct router_way *choose(const struct router_ways *ways, uint32_t 
 	return way;
 }
 
+/* The kernel does not see the frame, which would lose its place by going there, but is to ask the neighbour whether it
+ * is still there. */
+static void show_use(uint32_t neighbour)
+{
+	_Atomic uint64_t *station = &router_table.stations[neighbour];
+
+	if ((atomic_fetch_and(station, ~ROUTER_STATION_STALE) & ROUTER_STATION_STALE) &&
+	    !router_tap_prompt(&tap, neighbour))
+		atomic_fetch_or(station, ROUTER_STATION_STALE);
+}
+
+/* Make the room before the IP header what the link needs.  Returns false if there is none. */
+static bool make_room(struct rte_mbuf *mbuf, uint16_t vlan)
+{
+	const uint16_t wanted = vlan == 0 ? PLAIN : TAGGED;
+
+	if (likely(mbuf->l2_len == wanted))
+		return true;
+	if (wanted == PLAIN)
+		rte_pktmbuf_adj(mbuf, TAGGED - PLAIN);
+	else if (rte_pktmbuf_prepend(mbuf, TAGGED - PLAIN) == NULL)
+		return false;
+	mbuf->l2_len = wanted;
+	return true;
+}
+
+static void write_layer2(struct rte_mbuf *mbuf, const struct router_link *link, uint64_t station, uint8_t family)
+{
+	const rte_be16_t type = family == ROUTER_4 ? RTE_BE16(RTE_ETHER_TYPE_IPV4) : RTE_BE16(RTE_ETHER_TYPE_IPV6);
+	struct rte_ether_hdr *ethernet = rte_pktmbuf_mtod(mbuf, struct rte_ether_hdr *);
+	const uint64_t mac = atomic_load_explicit(&link->mac, memory_order_relaxed);
+
+	memcpy(&ethernet->dst_addr, &station, RTE_ETHER_ADDR_LEN);
+	memcpy(&ethernet->src_addr, &mac, RTE_ETHER_ADDR_LEN);
+	ethernet->ether_type = type;
+	if (unlikely(link->vlan != 0)) {
+		struct rte_vlan_hdr *tag = (struct rte_vlan_hdr *)(ethernet + 1);
+
+		ethernet->ether_type = RTE_BE16(RTE_ETHER_TYPE_VLAN);
+		*tag = (struct rte_vlan_hdr){.vlan_tci = link->vlan, .eth_proto = type};
+	}
+}
+
 /*
  * Send a frame to a neighbour, unless something is in the way that the kernel has to see.  Returns whether its IP
  * header may be changed for one hop more: then it leaves.
  */
 static bool send_to(struct router_lane *lane, struct rte_mbuf *mbuf, const struct router_way *way, uint32_t neighbour,
-		    uint32_t length)
+		    uint32_t length, uint8_t family)
 {
-	struct rte_ether_hdr *ethernet = rte_pktmbuf_mtod(mbuf, struct rte_ether_hdr *);
-	uint64_t station = 0, mac;
+	const struct router_link *link = &router_table.links[way->link];
+	uint64_t station = 0;
 
 	if (likely(neighbour != ROUTER_CONNECTED))
 		station = atomic_load_explicit(&router_table.stations[neighbour], memory_order_relaxed);
 	if (unlikely(!(station & ROUTER_STATION_USABLE)) ||
-	    unlikely(length > atomic_load_explicit(&router_table.ports[way->port].mtu, memory_order_relaxed))) {
+	    unlikely(length > atomic_load_explicit(&link->mtu, memory_order_relaxed)) ||
+	    unlikely(!make_room(mbuf, link->vlan))) {
 		give_kernel(lane, mbuf, ROUTER_OTHERS);
 		return false;
 	}
-	/* By this frame the kernel notices that the neighbour is in use, and asks it whether it is still there. */
-	if (unlikely(station & ROUTER_STATION_STALE)) {
-		if (give_kernel(lane, mbuf, ROUTER_OTHERS))
-			atomic_fetch_and(&router_table.stations[neighbour], ~ROUTER_STATION_STALE);
-		return false;
-	}
-	mac = atomic_load_explicit(&router_table.ports[way->port].mac, memory_order_relaxed);
-	memcpy(&ethernet->dst_addr, &station, RTE_ETHER_ADDR_LEN);
-	memcpy(&ethernet->src_addr, &mac, RTE_ETHER_ADDR_LEN);
+	if (unlikely(station & ROUTER_STATION_STALE))
+		show_use(neighbour);
+	write_layer2(mbuf, link, station, family);
 	return true;
 }
 
@@ -137,9 +177,9 @@ static bool no_next_hop(struct router_lane *lane, struct rte_mbuf *mbuf, uint64_
 /* The family is a constant of the caller's, so each has code of its own. */
 static __rte_always_inline void forward(struct rte_mbuf *mbuf, uint64_t found, uint8_t family, struct egress *out)
 {
-	const uint32_t size = mbuf->data_len - sizeof(struct rte_ether_hdr);
+	const uint32_t size = mbuf->data_len - mbuf->l2_len;
 	const struct router_ways *ways = &router_table.ways[found];
-	struct rte_ipv4_hdr *header4 = rte_pktmbuf_mtod_offset(mbuf, void *, sizeof(struct rte_ether_hdr));
+	struct rte_ipv4_hdr *header4 = rte_pktmbuf_mtod_offset(mbuf, void *, mbuf->l2_len);
 	struct rte_ipv6_hdr *header6 = (void *)header4;
 	const struct router_way *way = ways->ways;
 	uint32_t neighbour;
@@ -160,22 +200,40 @@ static __rte_always_inline void forward(struct rte_mbuf *mbuf, uint64_t found, u
 			memcpy(address.bytes, &header4->dst_addr, sizeof(header4->dst_addr));
 		else
 			memcpy(address.bytes, &header6->dst_addr, sizeof(header6->dst_addr));
-		neighbour = router_find_neighbour(way->port, family, &address);
+		neighbour = router_find_neighbour(way->link, family, &address);
 	}
 	if (!send_to(out->lane, mbuf, way, neighbour,
-		     family == ROUTER_4 ? router_length4(header4) : router_length6(header6)))
+		     family == ROUTER_4 ? router_length4(header4) : router_length6(header6), family))
 		return;
 	if (family == ROUTER_4)
 		router_decrease_ttl(header4);
 	else
 		header6->hop_limits--;
-	leave(mbuf, way->port, out);
+	leave(mbuf, router_table.links[way->link].port, out);
+}
+
+/* By which link a frame comes in; its length before the IP header is noted.  Of a VLAN that is no link the kernel gets
+ * it, as of any type that is not IP. */
+static const struct router_link *link_of(struct rte_mbuf *mbuf, uint16_t in)
+{
+	const struct rte_ether_hdr *ethernet = rte_pktmbuf_mtod(mbuf, const struct rte_ether_hdr *);
+	const struct rte_vlan_hdr *tag = (const struct rte_vlan_hdr *)(ethernet + 1);
+	uint8_t number;
+
+	mbuf->l2_len = PLAIN;
+	if (likely(mbuf->data_len < TAGGED || ethernet->ether_type != RTE_BE16(RTE_ETHER_TYPE_VLAN)))
+		return &router_table.links[in];
+	number = atomic_load_explicit(&router_table.vlans[in][rte_be_to_cpu_16(tag->vlan_tci) % ROUTER_VLANS],
+				      memory_order_relaxed);
+	if (number == 0)
+		return &router_table.links[in];
+	mbuf->l2_len = TAGGED;
+	return &router_table.links[number];
 }
 
 /* `out` may be the burst's own place, which has been read whole before anything leaves. */
 static void route_burst(struct rte_mbuf **burst, uint16_t nb_frames, uint16_t in, struct egress *out)
 {
-	uint64_t mac = atomic_load_explicit(&router_table.ports[in].mac, memory_order_relaxed);
 	struct rte_mbuf *frames4[ROUTER_BURST], *frames6[ROUTER_BURST];
 	struct router_address addresses6[ROUTER_BURST];
 	uint32_t addresses4[ROUTER_BURST];
@@ -187,10 +245,13 @@ static void route_burst(struct rte_mbuf **burst, uint16_t nb_frames, uint16_t in
 	for (uint16_t i = 0; i < nb_frames; i++) {
 		struct rte_mbuf *mbuf = burst[i];
 		const uint8_t *frame = rte_pktmbuf_mtod(mbuf, const uint8_t *);
-		enum router_verdict verdict = router_check(frame, mbuf->data_len, mbuf->pkt_len, mac);
+		const struct router_link *link = link_of(mbuf, in);
+		const uint64_t mac = atomic_load_explicit(&link->mac, memory_order_relaxed);
+		enum router_verdict verdict;
 
+		verdict = router_check(frame, mbuf->data_len, mbuf->pkt_len, mbuf->l2_len, mac);
 		mbuf->port = in;
-		frame += sizeof(struct rte_ether_hdr);
+		frame += mbuf->l2_len;
 		if (likely(verdict == ROUTER_IPV4)) {
 			addresses4[nb4] = rte_be_to_cpu_32(((const struct rte_ipv4_hdr *)frame)->dst_addr);
 			frames4[nb4++] = mbuf;
@@ -211,6 +272,7 @@ static void route_burst(struct rte_mbuf **burst, uint16_t nb_frames, uint16_t in
 		router_lookup6(addresses6, found, nb6);
 	for (unsigned i = 0; i < nb6; i++)
 		forward(frames6[i], found[i], ROUTER_6, out);
+	function_count(&out->lane->forwarded[in], out->nb_forwarded);
 }
 
 /* What leaves by the other port: what came in here, what came in there and goes back, and, by the first queue, what the

@@ -20,6 +20,25 @@ static bool martian_destination4(uint32_t address)
 	return address >> 24 == 0 || address >> 24 == IN_LOOPBACKNET || address >= 0xf0000000;
 }
 
+/* RFC 1071: whether the checksum of a header holds.  Most have no options, and those are summed word by word. */
+static bool checksum_holds(const struct rte_ipv4_hdr *header, uint32_t length)
+{
+	uint32_t words[sizeof(*header) / sizeof(uint32_t)];
+	uint64_t sum = 0;
+
+	if (length != sizeof(*header))
+		return rte_raw_cksum(header, length) == 0xffff;
+	memcpy(words, header, sizeof(words));
+	for (unsigned i = 0; i < sizeof(words) / sizeof(words[0]); i++)
+		sum += words[i];
+	/* Ones of 32 bits are ones of both halves, added with their carries. */
+	sum = (sum & UINT32_MAX) + (sum >> 32);
+	sum = (sum & UINT16_MAX) + (sum >> 16);
+	sum = (sum & UINT16_MAX) + (sum >> 16);
+	sum = (sum & UINT16_MAX) + (sum >> 16);
+	return sum == 0xffff;
+}
+
 static enum router_verdict check4(const struct rte_ipv4_hdr *header, uint32_t size, uint32_t length)
 {
 	uint32_t header_length, destination;
@@ -35,7 +54,7 @@ static enum router_verdict check4(const struct rte_ipv4_hdr *header, uint32_t si
 	if (size < header_length)
 		return ROUTER_DROP_short;
 	/* RFC 1812, 5.2.2: a router verifies it of each frame. */
-	if (rte_raw_cksum(header, header_length) != 0xffff)
+	if (!checksum_holds(header, header_length))
 		return ROUTER_DROP_checksum;
 	destination = rte_be_to_cpu_32(header->dst_addr);
 	if (martian_source4(rte_be_to_cpu_32(header->src_addr)))
@@ -81,25 +100,27 @@ static enum router_verdict check6(const struct rte_ipv6_hdr *header, uint32_t si
 	return header->proto == IPPROTO_HOPOPTS ? ROUTER_KERNEL_OTHERS : ROUTER_IPV6;
 }
 
-enum router_verdict router_check(const uint8_t *frame, uint32_t size, uint32_t length, uint64_t mac)
+enum router_verdict router_check(const uint8_t *frame, uint32_t size, uint32_t length, uint32_t layer2, uint64_t mac)
 {
-	const struct rte_ether_hdr *ethernet = (const struct rte_ether_hdr *)frame;
 	uint64_t destination;
+	uint16_t type;
 
-	if (size < sizeof(*ethernet))
+	if (size < layer2)
 		return ROUTER_DROP_short;
 	destination = router_mac(frame);
 	if (destination & 1) /* the group bit: multicast and broadcast */
 		return ROUTER_KERNEL_NEIGHBOURS;
 	if (destination != mac)
 		return ROUTER_DROP_station;
-	size -= sizeof(*ethernet);
-	length -= sizeof(*ethernet);
-	switch (ethernet->ether_type) {
+	memcpy(&type, frame + layer2 - sizeof(type), sizeof(type));
+	frame += layer2;
+	size -= layer2;
+	length -= layer2;
+	switch (type) {
 	case RTE_BE16(RTE_ETHER_TYPE_IPV4):
-		return check4((const struct rte_ipv4_hdr *)(ethernet + 1), size, length);
+		return check4((const struct rte_ipv4_hdr *)frame, size, length);
 	case RTE_BE16(RTE_ETHER_TYPE_IPV6):
-		return check6((const struct rte_ipv6_hdr *)(ethernet + 1), size, length);
+		return check6((const struct rte_ipv6_hdr *)frame, size, length);
 	default:
 		return ROUTER_KERNEL_NEIGHBOURS;
 	}

@@ -56,10 +56,11 @@ static inline uint64_t router_mac(const void *address)
 }
 
 /*
- * `size` bytes of the frame are in one piece, `length` are there in all.  `mac` is the port's.  ROUTER_IPV4 and
+ * `size` bytes of the frame are in one piece, `length` are there in all, `layer2` of them before the IP header: the
+ * Ethernet header, and a tag that the caller has looked at.  `mac` is the link's.  ROUTER_IPV4 and
  * ROUTER_IPV6 say that the whole header is in that piece, and what it says of lengths and addresses holds.
  */
-enum router_verdict router_check(const uint8_t *frame, uint32_t size, uint32_t length, uint64_t mac);
+enum router_verdict router_check(const uint8_t *frame, uint32_t size, uint32_t length, uint32_t layer2, uint64_t mac);
 
 /* Of a frame that was found to be ROUTER_IPV4 or ROUTER_IPV6: bytes without the Ethernet header and its padding. */
 static inline uint32_t router_length4(const struct rte_ipv4_hdr *header)

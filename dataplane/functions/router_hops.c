@@ -27,7 +27,7 @@ struct slot {
 
 struct key {
 	struct router_address address;
-	uint8_t port, family;
+	uint8_t link, family;
 	uint8_t zero[6];
 } __rte_aligned(8); /* it is hashed by words */
 
@@ -49,14 +49,14 @@ static unsigned nb_going;
 
 /* ------- neighbours ------- */
 
-static struct key key_of(uint8_t port, uint8_t family, const struct router_address *address)
+static struct key key_of(uint8_t link, uint8_t family, const struct router_address *address)
 {
-	return (struct key){.address = *address, .port = port, .family = family};
+	return (struct key){.address = *address, .link = link, .family = family};
 }
 
-uint32_t router_find_neighbour(uint8_t port, uint8_t family, const struct router_address *address)
+uint32_t router_find_neighbour(uint8_t link, uint8_t family, const struct router_address *address)
 {
-	struct key key = key_of(port, family, address);
+	struct key key = key_of(link, family, address);
 	int32_t position = rte_hash_lookup(by_address, &key);
 
 	return position < 0 ? ROUTER_CONNECTED : (uint32_t)position;
@@ -106,9 +106,9 @@ static void forget_unless_used(int32_t position)
 		free_positions();
 }
 
-void router_neighbour_set(uint8_t port, uint8_t family, const struct router_address *address, uint64_t station)
+void router_neighbour_set(uint8_t link, uint8_t family, const struct router_address *address, uint64_t station)
 {
-	struct key key = key_of(port, family, address);
+	struct key key = key_of(link, family, address);
 	int32_t position = station == 0 ? rte_hash_lookup(by_address, &key) : position_of(&key);
 
 	if (position < 0) {
@@ -118,6 +118,16 @@ void router_neighbour_set(uint8_t port, uint8_t family, const struct router_addr
 	neighbours[position].known = station != 0;
 	atomic_store(&router_table.stations[position], station);
 	forget_unless_used(position);
+}
+
+bool router_neighbour_get(uint32_t number, struct router_neighbour *neighbour)
+{
+	const struct key *key = &neighbours[number].key;
+
+	if (number >= nb_positions || !neighbours[number].known)
+		return false;
+	*neighbour = (struct router_neighbour){.address = key->address, .link = key->link, .family = key->family};
+	return true;
 }
 
 /* ------- next hops ------- */
@@ -162,7 +172,7 @@ static bool make_ways(const struct router_hop *hop, struct router_ways *ways)
 		int32_t neighbour = (int32_t)ROUTER_CONNECTED;
 
 		if (!path->connected) {
-			struct key key = key_of(path->port, path->family, &path->gateway);
+			struct key key = key_of(path->link, path->family, &path->gateway);
 
 			neighbour = position_of(&key);
 			if (neighbour < 0) {
@@ -171,7 +181,7 @@ static bool make_ways(const struct router_hop *hop, struct router_ways *ways)
 			}
 			neighbours[neighbour].references++;
 		}
-		ways->ways[i] = (struct router_way){path->bound, (uint32_t)neighbour, path->port};
+		ways->ways[i] = (struct router_way){path->bound, (uint32_t)neighbour, path->link};
 	}
 	ways->nb = hop->nb_paths;
 	return true;
@@ -276,6 +286,17 @@ void router_address_text(uint8_t family, const struct router_address *address, c
 	inet_ntop(family == ROUTER_4 ? AF_INET : AF_INET6, address->bytes, text, (socklen_t)size);
 }
 
+/* As the port is called, and the VLAN after it. */
+static void link_name(uint8_t number, char *name, size_t size)
+{
+	const struct router_link *link = &router_table.links[number];
+
+	if (link->vlan == 0)
+		snprintf(name, size, "port%u", link->port);
+	else
+		snprintf(name, size, "port%u.%u", link->port, ntohs(link->vlan));
+}
+
 json_t *router_hop_words(uint32_t what)
 {
 	static const char *const none[] = {
@@ -288,11 +309,12 @@ json_t *router_hop_words(uint32_t what)
 	}
 	for (unsigned i = 0; i < slots[what].hop.nb_paths; i++) {
 		const struct router_path *path = &slots[what].hop.paths[i];
-		char gateway[INET6_ADDRSTRLEN];
+		char gateway[INET6_ADDRSTRLEN], link[24];
 
 		router_address_text(path->family, &path->gateway, gateway, sizeof(gateway));
-		json_array_append_new(words, path->connected ? json_sprintf("port%u", path->port)
-							     : json_sprintf("%s port%u", gateway, path->port));
+		link_name(path->link, link, sizeof(link));
+		json_array_append_new(words,
+				      path->connected ? json_string(link) : json_sprintf("%s %s", gateway, link));
 	}
 	return words;
 }
@@ -301,14 +323,15 @@ static json_t *neighbour_row(uint32_t position)
 {
 	const uint64_t station = atomic_load(&router_table.stations[position]);
 	const struct neighbour *neighbour = &neighbours[position];
+	const struct router_link *link = &router_table.links[neighbour->key.link];
 	const uint8_t *bytes = (const uint8_t *)&station;
 	char address[INET6_ADDRSTRLEN], mac[RTE_ETHER_ADDR_FMT_SIZE];
 
 	router_address_text(neighbour->key.family, &neighbour->key.address, address, sizeof(address));
 	snprintf(mac, sizeof(mac), "%02x:%02x:%02x:%02x:%02x:%02x", bytes[0], bytes[1], bytes[2], bytes[3], bytes[4],
 		 bytes[5]);
-	return json_pack("{s:s, s:i, s:s?, s:s, s:I}", "address", address, "port", neighbour->key.port, "mac",
-			 station == 0 ? NULL : mac, "state",
+	return json_pack("{s:s, s:i, s:i, s:s?, s:s, s:I}", "address", address, "port", link->port, "vlan",
+			 ntohs(link->vlan), "mac", station == 0 ? NULL : mac, "state",
 			 station == 0				 ? "unknown"
 			 : (station & ROUTER_STATION_STALE) != 0 ? "stale"
 								 : "usable",

@@ -16,6 +16,14 @@ void router_hops_close(void);
 uint32_t router_hop_get(const struct router_hop *hop);
 void router_hop_put(uint32_t what);
 
+struct router_neighbour {
+	struct router_address address;
+	uint8_t link, family;
+};
+
+/* Fill in the neighbour of this number.  Returns false if there is none any more. */
+bool router_neighbour_get(uint32_t number, struct router_neighbour *neighbour);
+
 /* The caller has the lock of the table. */
 void router_hops_describe(json_t *into);
 

@@ -8,6 +8,7 @@
 
 #include "common/log.h"
 #include "router_kernel.h"
+#include "router_links.h"
 
 enum {
 	BUFFER = 64 << 10,
@@ -36,21 +37,6 @@ static uint64_t now_ns(void)
 	return (uint64_t)now.tv_sec * 1000000000 + (uint64_t)now.tv_nsec;
 }
 
-/* The port whose TAP has this index; ROUTER_PORTS: none. */
-static unsigned port_of(const struct router_kernel *kernel, unsigned interface)
-{
-	unsigned port = 0;
-
-	while (port < ROUTER_PORTS && kernel->interfaces[port] != interface)
-		port++;
-	return port;
-}
-
-static uint32_t number(const struct nlattr *attribute)
-{
-	return mnl_attr_validate(attribute, MNL_TYPE_U32) < 0 ? 0 : mnl_attr_get_u32(attribute);
-}
-
 static unsigned address_size(uint8_t family)
 {
 	return family == ROUTER_4 ? 4 : 16;
@@ -66,31 +52,6 @@ static bool read_address(const struct nlattr *attribute, uint8_t family, struct 
 		return false;
 	memcpy(address->bytes, mnl_attr_get_payload(attribute), size);
 	return true;
-}
-
-/* ------- links ------- */
-
-static void take_link(struct router_kernel *kernel, const struct nlmsghdr *message)
-{
-	const struct ifinfomsg *link = mnl_nlmsg_get_payload(message);
-	const struct nlattr *attribute;
-	unsigned port;
-
-	if (mnl_nlmsg_get_payload_len(message) < sizeof(*link))
-		return;
-	kernel->again |= (message->nlmsg_flags & NLM_F_MULTI) == 0; /* nobody has asked, so it has changed */
-	port = port_of(kernel, (unsigned)link->ifi_index);
-	if (port == ROUTER_PORTS)
-		return;
-	mnl_attr_for_each(attribute, message, sizeof(*link))
-	{
-		uint16_t type = mnl_attr_get_type(attribute);
-
-		if (type == IFLA_MTU)
-			atomic_store(&router_table.ports[port].mtu, number(attribute));
-		else if (type == IFLA_ADDRESS && mnl_attr_get_payload_len(attribute) == RTE_ETHER_ADDR_LEN)
-			atomic_store(&router_table.ports[port].mac, router_mac(mnl_attr_get_payload(attribute)));
-	}
 }
 
 /* ------- neighbours ------- */
@@ -109,12 +70,12 @@ static void take_neighbour(struct router_kernel *kernel, const struct nlmsghdr *
 	bool has_address = false;
 	uint64_t station = 0;
 	uint8_t family;
-	unsigned port;
+	unsigned link;
 
 	if (mnl_nlmsg_get_payload_len(message) < sizeof(*neighbour) || !family_of(neighbour->ndm_family, &family))
 		return;
-	port = port_of(kernel, (unsigned)neighbour->ndm_ifindex);
-	if (port == ROUTER_PORTS || (neighbour->ndm_flags & NTF_PROXY) || neighbour->ndm_type != RTN_UNICAST)
+	link = router_link_of(kernel, (unsigned)neighbour->ndm_ifindex);
+	if (link == ROUTER_LINKS || (neighbour->ndm_flags & NTF_PROXY) || neighbour->ndm_type != RTN_UNICAST)
 		return;
 	mnl_attr_for_each(attribute, message, sizeof(*neighbour))
 	{
@@ -130,7 +91,7 @@ static void take_neighbour(struct router_kernel *kernel, const struct nlmsghdr *
 	else if (station != 0 && (neighbour->ndm_state & NUD_STALE))
 		station |= ROUTER_STATION_STALE;
 	if (has_address)
-		router_neighbour_set((uint8_t)port, family, &address, station);
+		router_neighbour_set((uint8_t)link, family, &address, station);
 }
 
 /* ------- routes ------- */
@@ -144,20 +105,20 @@ struct told {
 	bool strange; /* it has something that the fast path does not do */
 };
 
-/* Add a path.  What is no path of a port's makes the route the kernel's. */
+/* Add a path.  What is no path of a link's makes the route the kernel's. */
 static void add_path(const struct router_kernel *kernel, struct told *told, unsigned interface,
 		     const struct nlattr *gateway, uint32_t weight)
 {
-	unsigned port = port_of(kernel, interface);
+	unsigned link = router_link_of(kernel, interface);
 	struct router_path *path;
 
-	if (port == ROUTER_PORTS || told->hop.nb_paths == ROUTER_PATHS) {
+	if (link == ROUTER_LINKS || told->hop.nb_paths == ROUTER_PATHS) {
 		told->strange = true;
 		return;
 	}
 	told->weights[told->hop.nb_paths] = weight;
 	path = &told->hop.paths[told->hop.nb_paths++];
-	path->port = (uint8_t)port;
+	path->link = (uint8_t)link;
 	path->family = told->prefix.family;
 	path->connected = gateway == NULL;
 	if (gateway != NULL && !read_address(gateway, told->prefix.family, &path->gateway))
@@ -222,13 +183,13 @@ static bool read_route(const struct router_kernel *kernel, const struct nlmsghdr
 				return false;
 			break;
 		case RTA_TABLE:
-			told->table = number(attribute);
+			told->table = router_number(attribute);
 			break;
 		case RTA_PRIORITY:
-			told->metric = number(attribute);
+			told->metric = router_number(attribute);
 			break;
 		case RTA_OIF:
-			interface = number(attribute);
+			interface = router_number(attribute);
 			break;
 		case RTA_GATEWAY:
 			gateway = attribute;
@@ -341,7 +302,7 @@ static void take(struct router_kernel *kernel, const struct nlmsghdr *message)
 		break;
 	case RTM_NEWLINK:
 	case RTM_DELLINK:
-		take_link(kernel, message);
+		router_link_take(kernel, message);
 		break;
 	case RTM_DELADDR:
 		kernel->again = true;
@@ -420,7 +381,7 @@ int router_kernel_open(struct router_kernel *kernel, const unsigned interfaces[R
 	const int room = ROOM;
 
 	*kernel = (struct router_kernel){.asking = QUESTIONS, .again = true};
-	memcpy(kernel->interfaces, interfaces, sizeof(kernel->interfaces));
+	memcpy(kernel->interfaces, interfaces, ROUTER_PORTS * sizeof(interfaces[0]));
 	kernel->socket = mnl_socket_open2(NETLINK_ROUTE, SOCK_CLOEXEC | SOCK_NONBLOCK);
 	if (kernel->socket == NULL || mnl_socket_bind(kernel->socket, groups, MNL_SOCKET_AUTOPID) != 0) {
 		log_error("netlink: %s", strerror(errno));

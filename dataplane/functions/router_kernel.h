@@ -19,7 +19,7 @@
 
 struct router_kernel {
 	struct mnl_socket *socket;
-	unsigned interfaces[ROUTER_PORTS]; /* the index of each port's TAP */
+	unsigned interfaces[ROUTER_LINKS]; /* the index of each link: of the ports their TAPs; 0: there is none */
 	unsigned asking; /* which of the things that are asked for in turn; as many as there are: none */
 	uint32_t sequence;
 	bool again;	/* something may be other than told */

@@ -71,6 +71,8 @@ int router_table_open(const uint32_t count[ROUTER_FAMILIES])
 		.trie = {.nh_sz = RTE_FIB6_TRIE_4B, .num_tbl8 = GROUPS + GROUPS6 * count[ROUTER_6]},
 	};
 
+	for (uint8_t port = 0; port < ROUTER_PORTS; port++)
+		router_table.links[port].port = port;
 	fib4 = rte_fib_create("router4", SOCKET_ID_ANY, &conf4);
 	fib6 = rte_fib6_create("router6", SOCKET_ID_ANY, &conf6);
 	if (fib4 == NULL || fib6 == NULL || router_hops_open() != 0) {
@@ -98,6 +100,8 @@ void router_table_close(void)
 	fib4 = NULL;
 	fib6 = NULL;
 	memset(nb_routes, 0, sizeof(nb_routes));
+	memset(router_table.links, 0, sizeof(router_table.links));
+	memset(router_table.vlans, 0, sizeof(router_table.vlans));
 }
 
 /* ------- the forwarding thread ------- */

@@ -20,6 +20,8 @@
 
 enum {
 	ROUTER_PORTS = 2,
+	ROUTER_LINKS = 64, /* the ports, and after them their VLANs that the kernel has an interface for */
+	ROUTER_VLANS = 1 << 12,
 	ROUTER_PATHS = 8,      /* of one route; one with more is the kernel's */
 	ROUTER_HOPS = 1 << 14, /* different next hops */
 	ROUTER_NEIGHBOURS_MOST = 1 << 13,
@@ -45,7 +47,7 @@ struct router_prefix {
 struct router_path {
 	struct router_address gateway;
 	uint32_t bound; /* the highest flow that goes this way; of the last one UINT32_MAX */
-	uint8_t port;
+	uint8_t link;
 	uint8_t family;
 	bool connected; /* no gateway: the destination is a neighbour */
 };
@@ -59,7 +61,7 @@ struct router_hop {
 struct router_way {
 	uint32_t bound;
 	uint32_t neighbour; /* its number, or ROUTER_CONNECTED */
-	uint8_t port;
+	uint8_t link;
 };
 
 enum { ROUTER_CONNECTED = UINT32_MAX };
@@ -71,19 +73,23 @@ struct router_ways {
 
 /* A neighbour's MAC address (router_mac()), and: */
 #define ROUTER_STATION_USABLE (UINT64_C(1) << 48)
-/* The kernel has not heard of it for a while: one frame goes by the kernel, which then asks whether it is there. */
+/* The kernel has not heard of it for a while: with the next frame it is told that the neighbour is in use. */
 #define ROUTER_STATION_STALE (UINT64_C(1) << 49)
 
-struct router_port {
+/* An interface of the kernel's.  Once one is there, its port and VLAN stay, as routes may lead to it. */
+struct router_link {
 	_Atomic uint64_t mac;
 	_Atomic uint32_t mtu; /* bytes of an IP packet */
+	uint16_t vlan;	      /* in network order; 0: untagged */
+	uint8_t port;
 };
 
 struct router_table {
-	struct router_port ports[ROUTER_PORTS];
-	_Atomic bool kernel[ROUTER_FAMILIES]; /* not all routes fit: the kernel forwards all */
-	struct router_ways *ways;	      /* by what a lookup finds */
-	_Atomic uint64_t *stations;	      /* by a neighbour's number */
+	struct router_link links[ROUTER_LINKS];
+	_Atomic uint8_t vlans[ROUTER_PORTS][ROUTER_VLANS]; /* the link of tagged frames; 0: the kernel knows */
+	_Atomic bool kernel[ROUTER_FAMILIES];		   /* not all routes fit: the kernel forwards all */
+	struct router_ways *ways;			   /* by what a lookup finds */
+	_Atomic uint64_t *stations;			   /* by a neighbour's number */
 	pthread_mutex_t lock; /* held by the thread that writes while it does, and by those who look at it as a whole */
 };
 
@@ -100,8 +106,8 @@ void router_table_close(void);
 void router_lookup4(uint32_t *addresses, uint64_t *found, unsigned count);
 void router_lookup6(struct router_address *addresses, uint64_t *found, unsigned count);
 
-/* The number of a neighbour of a port, or ROUTER_CONNECTED: none is known. */
-uint32_t router_find_neighbour(uint8_t port, uint8_t family, const struct router_address *address);
+/* The number of a neighbour at a link, or ROUTER_CONNECTED: none is known. */
+uint32_t router_find_neighbour(uint8_t link, uint8_t family, const struct router_address *address);
 
 /* ------- the thread that writes ------- */
 
@@ -125,7 +131,7 @@ void router_routes_begin(void);
 void router_routes_end(void);
 
 /* What is known of a neighbour: a MAC address and flags, or 0: that it cannot be used. */
-void router_neighbour_set(uint8_t port, uint8_t family, const struct router_address *address, uint64_t station);
+void router_neighbour_set(uint8_t link, uint8_t family, const struct router_address *address, uint64_t station);
 
 /* ------- any other thread ------- */
 

@@ -29,14 +29,27 @@ static void wake(int fd)
 	(void)!write(fd, &one, sizeof(one)); /* the counter cannot be full */
 }
 
+/* There is something for the thread: either it sees that before it sleeps, or this one sees that it sleeps. */
+static void wake_thread(struct router_tap *tap)
+{
+	atomic_thread_fence(memory_order_seq_cst);
+	if (atomic_load_explicit(&tap->sleeps, memory_order_relaxed) && atomic_exchange(&tap->sleeps, false))
+		wake(tap->wake_fd);
+}
+
 bool router_tap_give(struct router_tap *tap, struct rte_mbuf *mbuf, enum router_class class)
 {
 	if (rte_ring_enqueue(tap->to_kernel[class], mbuf) != 0)
 		return false;
-	/* Either the thread sees the frame before it sleeps, or this one sees that it sleeps. */
-	atomic_thread_fence(memory_order_seq_cst);
-	if (atomic_load_explicit(&tap->sleeps, memory_order_relaxed) && atomic_exchange(&tap->sleeps, false))
-		wake(tap->wake_fd);
+	wake_thread(tap);
+	return true;
+}
+
+bool router_tap_prompt(struct router_tap *tap, uint32_t neighbour)
+{
+	if (!router_prompt_want(&tap->prompt, neighbour))
+		return false;
+	wake_thread(tap);
 	return true;
 }
 
@@ -103,14 +116,17 @@ static bool take_turn(struct router_tap *tap, unsigned port)
 {
 	static uint8_t bytes[LONGEST];
 	struct rte_ring *ring = tap->from_kernel[port];
-	unsigned count = 0;
+	unsigned count = 0, looked = 0;
 
-	while (count < TURN && rte_ring_free_count(ring) > 0) {
+	while (looked < TURN && rte_ring_free_count(ring) > 0) {
 		ssize_t length = read(tap->fds[port], bytes, sizeof(bytes));
 		struct rte_mbuf *mbuf;
 
 		if (length <= 0)
 			break;
+		looked++;
+		if (unlikely(router_prompt_is(&tap->prompt, bytes, (uint32_t)length)))
+			continue;
 		mbuf = frame_of(tap->pool, bytes, (uint32_t)length);
 		if (mbuf == NULL)
 			break;
@@ -120,7 +136,7 @@ static bool take_turn(struct router_tap *tap, unsigned port)
 	tap->taken[port] += count;
 	if (count > 0)
 		wake(tap->forward_fd);
-	return count > 0;
+	return looked > 0;
 }
 
 /* ------- the thread ------- */
@@ -130,7 +146,7 @@ static bool waiting(const struct router_tap *tap)
 	for (int class = 0; class < ROUTER_CLASSES; class ++)
 		if (!rte_ring_empty(tap->to_kernel[class]))
 			return true;
-	return false;
+	return !rte_ring_empty(tap->prompt.wanted);
 }
 
 /* Sleep until something comes.  A TAP whose frames find no room is looked at again when the forwarding thread had time
@@ -172,6 +188,7 @@ static void *run(void *context)
 		pthread_mutex_lock(&router_table.lock);
 		timeout = router_kernel_ask(&tap->kernel);
 		any |= router_kernel_read(&tap->kernel);
+		any |= router_prompt_send(&tap->prompt);
 		pthread_mutex_unlock(&router_table.lock);
 		if (!any)
 			sleep_until_news(tap, timeout);
@@ -246,7 +263,7 @@ int router_tap_open(struct router_tap *tap, struct rte_mempool *pool, int forwar
 	unsigned interfaces[ROUTER_PORTS];
 	int rc;
 
-	*tap = (struct router_tap){.fds = {-1, -1}, .pool = pool, .forward_fd = forward_fd};
+	*tap = (struct router_tap){.fds = {-1, -1}, .prompt.fds = {-1, -1}, .pool = pool, .forward_fd = forward_fd};
 	tap->wake_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
 	if (tap->wake_fd < 0) {
 		log_error("eventfd: %s", strerror(errno));
@@ -260,6 +277,8 @@ int router_tap_open(struct router_tap *tap, struct rte_mempool *pool, int forwar
 	rc = open_queues(tap);
 	if (rc == 0)
 		rc = router_kernel_open(&tap->kernel, interfaces);
+	if (rc == 0)
+		rc = router_prompt_open(&tap->prompt, tap->kernel.interfaces);
 	if (rc != 0)
 		return rc;
 	learn(tap);
@@ -304,6 +323,7 @@ void router_tap_close(struct router_tap *tap)
 			close(tap->fds[port]);
 	}
 	router_kernel_close(&tap->kernel);
+	router_prompt_close(&tap->prompt);
 	close(tap->wake_fd);
 	tap->pool = NULL;
 }

@@ -21,6 +21,7 @@
 #include <rte_ring.h>
 
 #include "router_kernel.h"
+#include "router_prompt.h"
 
 enum { ROUTER_QUEUE = 512 }; /* frames, in each of ROUTER_CLASSES + ROUTER_PORTS queues */
 
@@ -30,6 +31,7 @@ struct router_tap {
 	struct rte_ring *from_kernel[ROUTER_PORTS];
 	struct rte_mempool *pool;
 	struct router_kernel kernel;
+	struct router_prompt prompt;
 	_Atomic uint64_t taken[ROUTER_PORTS], given[ROUTER_PORTS], refused[ROUTER_PORTS]; /* refused by the kernel */
 	int wake_fd;									  /* ends this thread's sleep */
 	int forward_fd; /* ends that of who has queue 0 */
@@ -50,6 +52,9 @@ void router_tap_close(struct router_tap *tap);
 /* Of a forwarding thread: hand a frame that came in at a port (mbuf->port) to the kernel.  Returns false if there is
  * no room; the frame stays the caller's. */
 bool router_tap_give(struct router_tap *tap, struct rte_mbuf *mbuf, enum router_class class);
+
+/* Of a forwarding thread: have the kernel notice that a neighbour is in use.  Returns false if that has to wait. */
+bool router_tap_prompt(struct router_tap *tap, uint32_t neighbour);
 
 /* Of the forwarding thread that has queue 0: what the kernel sends by a port. */
 static inline unsigned router_tap_take(struct router_tap *tap, unsigned port, struct rte_mbuf **mbufs, unsigned most)

@@ -11,7 +11,7 @@
 #include "functions/function.h"
 #include "functions/router_tap.h"
 
-enum { FRAMES = 64, ROOM = 2048 };
+enum { FRAMES = 64, ROOM = 2048, VLAN = 5 };
 
 static const uint8_t own[6] = {2, 0, 0, 0, 0, 1};
 static struct rte_mempool *pool;
@@ -19,6 +19,7 @@ static uint64_t nb_given;
 
 int __wrap_router_tap_open(struct router_tap *tap, struct rte_mempool *mempool, int forward_fd);
 bool __wrap_router_tap_give(struct router_tap *tap, struct rte_mbuf *mbuf, enum router_class class);
+bool __wrap_router_tap_prompt(struct router_tap *tap, uint32_t neighbour);
 
 int __wrap_router_tap_open(struct router_tap *tap, struct rte_mempool *mempool, int forward_fd)
 {
@@ -36,6 +37,11 @@ bool __wrap_router_tap_give(struct router_tap *tap, struct rte_mbuf *mbuf, enum 
 	return true;
 }
 
+bool __wrap_router_tap_prompt(struct router_tap *tap, uint32_t neighbour)
+{
+	return true;
+}
+
 /* Everything leads to one neighbour of port 1, but for some prefixes that lead to port 0, nowhere and here. */
 static void fill_table(void)
 {
@@ -46,12 +52,17 @@ static void fill_table(void)
 
 		for (uint8_t port = 0; port < ROUTER_PORTS; port++) {
 			hop.paths[0] = (struct router_path){
-				.gateway = gateway, .bound = UINT32_MAX, .port = !port, .family = family};
+				.gateway = gateway, .bound = UINT32_MAX, .link = !port, .family = family};
 			router_neighbour_set(!port, family, &gateway, router_mac(own) | ROUTER_STATION_USABLE);
 			prefix.length = port == 0 ? 0 : 8;
 			prefix.address.bytes[0] = port == 0 ? 0 : 32;
 			router_route_add(&prefix, 1, ROUTE_FIRST_HOP, &hop, ROUTER_NEW);
 		}
+		hop.paths[0].link = ROUTER_PORTS;
+		router_neighbour_set(ROUTER_PORTS, family, &gateway, router_mac(own) | ROUTER_STATION_USABLE);
+		prefix.address.bytes[0] = 36;
+		router_route_add(&prefix, 1, ROUTE_FIRST_HOP, &hop, ROUTER_NEW);
+		hop.paths[0].link = 0;
 		prefix.address.bytes[0] = 33;
 		router_route_add(&prefix, 1, ROUTE_BLACKHOLE, NULL, ROUTER_NEW);
 		prefix.address.bytes[0] = 34;
@@ -69,10 +80,12 @@ int LLVMFuzzerInitialize(int *argc, char ***argv)
 	check(pool != NULL && grace_open() == 0);
 	check(router.set("ipv4-routes", "100") == NULL && router.set("ipv6-routes", "100") == NULL);
 	check(router.keeping->open(pool, -1) == 0);
-	for (unsigned port = 0; port < ROUTER_PORTS; port++) {
-		atomic_store(&router_table.ports[port].mac, router_mac(own));
-		atomic_store(&router_table.ports[port].mtu, 1500);
+	router_table.links[ROUTER_PORTS].vlan = RTE_BE16(VLAN);
+	for (unsigned port = 0; port <= ROUTER_PORTS; port++) { /* the last one is that VLAN of port 0 */
+		atomic_store(&router_table.links[port].mac, router_mac(own));
+		atomic_store(&router_table.links[port].mtu, 1500);
 	}
+	atomic_store(&router_table.vlans[0][VLAN], ROUTER_PORTS);
 	fill_table();
 	return 0;
 }
@@ -81,6 +94,10 @@ static void check_left(struct rte_mbuf *mbuf)
 {
 	const struct rte_ether_hdr *ethernet = rte_pktmbuf_mtod(mbuf, const struct rte_ether_hdr *);
 
+	if (ethernet->ether_type == RTE_BE16(RTE_ETHER_TYPE_VLAN)) {
+		check(((const uint16_t *)(ethernet + 1))[0] == RTE_BE16(VLAN));
+		ethernet = (const struct rte_ether_hdr *)rte_pktmbuf_adj(mbuf, 4); /* its end is where it was */
+	}
 	if (ethernet->ether_type == RTE_BE16(RTE_ETHER_TYPE_IPV4)) {
 		const struct rte_ipv4_hdr *header = (const struct rte_ipv4_hdr *)(ethernet + 1);
 
@@ -101,7 +118,7 @@ static void check_exact(const uint8_t *frame, uint32_t size)
 	uint8_t *bytes = malloc(size);
 
 	memcpy(bytes, frame, size);
-	router_check(bytes, size, size, router_mac(own));
+	router_check(bytes, size, size, 14, router_mac(own));
 	free(bytes);
 }
 

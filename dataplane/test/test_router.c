@@ -8,6 +8,7 @@
 
 #include <linux/neighbour.h>
 #include <linux/rtnetlink.h>
+#include <net/if.h>
 #include <stdlib.h>
 
 #include <rte_eal.h>
@@ -15,6 +16,7 @@
 
 #include "common/grace.h"
 #include "functions/function.h"
+#include "functions/router_hops.h"
 #include "functions/router_kernel.h"
 #include "functions/router_tap.h"
 
@@ -26,14 +28,17 @@ static struct router_kernel kernel;
 static struct {
 	enum router_class class;
 	uint16_t in;
+	uint32_t length;
 } kept[KEPT];
 static unsigned nb_kept;
 static bool kernel_full;
+static unsigned nb_prompts;
 
 /* ------- the kernel ------- */
 
 int __wrap_router_tap_open(struct router_tap *tap, struct rte_mempool *mempool, int forward_fd);
 bool __wrap_router_tap_give(struct router_tap *tap, struct rte_mbuf *mbuf, enum router_class class);
+bool __wrap_router_tap_prompt(struct router_tap *tap, uint32_t neighbour);
 
 int __wrap_router_tap_open(struct router_tap *tap, struct rte_mempool *mempool, int forward_fd)
 {
@@ -51,8 +56,23 @@ bool __wrap_router_tap_give(struct router_tap *tap, struct rte_mbuf *mbuf, enum 
 	if (kernel_full)
 		return false;
 	kept[nb_kept].class = class;
+	kept[nb_kept].length = rte_pktmbuf_pkt_len(mbuf);
 	kept[nb_kept++].in = mbuf->port;
 	rte_pktmbuf_free(mbuf);
+	return true;
+}
+
+bool __wrap_router_tap_prompt(struct router_tap *tap, uint32_t neighbour)
+{
+	struct router_neighbour found;
+
+	if (kernel_full)
+		return false;
+	assert_true(router_neighbour_get(neighbour, &found));
+	assert_int_equal(found.family, ROUTER_4);
+	assert_int_equal(found.link, 1);
+	assert_memory_equal(found.address.bytes, ((uint8_t[]){10, 0, 1, 2}), 4);
+	nb_prompts++;
 	return true;
 }
 
@@ -113,6 +133,29 @@ static void network6(uint8_t last)
 	neighbour->ndm_type = RTN_UNICAST;
 	mnl_attr_put(header, NDA_DST, sizeof(address), address);
 	mnl_attr_put(header, NDA_LLADDR, sizeof(mac), mac);
+	router_kernel_take(&kernel, header, header->nlmsg_len);
+}
+
+/* Tell of the VLAN interface INTERFACE + `number` of port 1; `type` RTM_DELLINK: it is gone. */
+static void vlan_link(uint16_t type, unsigned number, uint16_t vlan)
+{
+	struct message message;
+	struct nlmsghdr *header = begin(&message, type, 0);
+	struct ifinfomsg *link = mnl_nlmsg_put_extra_header(header, sizeof(*link));
+	struct nlattr *info, *data;
+
+	link->ifi_index = INTERFACE + (int)number;
+	link->ifi_flags = IFF_UP;
+	mnl_attr_put(header, IFLA_ADDRESS, 6, (const uint8_t[]){2, 0, 0, 0, 0, 1});
+	mnl_attr_put_u32(header, IFLA_MTU, MTU);
+	mnl_attr_put_u32(header, IFLA_LINK, INTERFACE + 1);
+	info = mnl_attr_nest_start(header, IFLA_LINKINFO);
+	mnl_attr_put_strz(header, IFLA_INFO_KIND, "vlan");
+	data = mnl_attr_nest_start(header, IFLA_INFO_DATA);
+	mnl_attr_put_u16(header, IFLA_VLAN_PROTOCOL, htons(0x8100));
+	mnl_attr_put_u16(header, IFLA_VLAN_ID, vlan);
+	mnl_attr_nest_end(header, data);
+	mnl_attr_nest_end(header, info);
 	router_kernel_take(&kernel, header, header->nlmsg_len);
 }
 
@@ -187,6 +230,17 @@ static struct rte_mbuf *udp4(uint32_t source, uint32_t destination, uint16_t por
 	return mbuf_of(&frame);
 }
 
+static struct rte_mbuf *tagged(uint16_t vlan, struct rte_mbuf *mbuf)
+{
+	uint8_t *frame;
+
+	assert_non_null(rte_pktmbuf_prepend(mbuf, 4));
+	frame = rte_pktmbuf_mtod(mbuf, uint8_t *);
+	memmove(frame, frame + 4, 12);
+	memcpy(frame + 12, ((uint16_t[]){htons(0x8100), htons(vlan)}), 4);
+	return mbuf;
+}
+
 /* Let one frame in at a port; returns it if it leaves by the other one, for the caller to free. */
 static struct rte_mbuf *pass(struct rte_mbuf *mbuf, uint16_t in)
 {
@@ -248,11 +302,12 @@ static int start(void **state)
 	kernel = (struct router_kernel){.interfaces = {INTERFACE, INTERFACE + 1}, .asking = 4};
 	for (uint8_t port = 0; port < ROUTER_PORTS; port++) {
 		/* Frames are made to station 1. */
-		atomic_store(&router_table.ports[port].mac, router_mac((const uint8_t[]){2, 0, 0, 0, 0, 1}));
-		atomic_store(&router_table.ports[port].mtu, MTU);
+		atomic_store(&router_table.links[port].mac, router_mac((const uint8_t[]){2, 0, 0, 0, 0, 1}));
+		atomic_store(&router_table.links[port].mtu, MTU);
 	}
 	nb_kept = 0;
 	kernel_full = false;
+	nb_prompts = 0;
 	/* 10.0.0.0/24 at port 0, 10.0.1.0/24 at port 1, each with a neighbour .2 */
 	for (unsigned port = 0; port < ROUTER_PORTS; port++) {
 		add4(0x0a000000 + (port << 8), 24, 0, port);
@@ -278,6 +333,55 @@ static void forwards_to_a_neighbour(void **state)
 {
 	expect_left(pass(udp4(0x0a000002, 0x0a000102, 1, 64), 0), 3, 63);
 	expect_left(pass(udp4(0x0a000102, 0x0a000002, 1, 2), 1), 2, 1);
+}
+
+static void expect_tagged(struct rte_mbuf *mbuf, uint16_t vlan, uint8_t last, uint8_t ttl)
+{
+	uint8_t *frame;
+
+	assert_non_null(mbuf);
+	frame = rte_pktmbuf_mtod(mbuf, uint8_t *);
+	assert_memory_equal(frame + 12, ((uint16_t[]){htons(0x8100), htons(vlan), htons(0x0800)}), 6);
+	memmove(frame + 4, frame, 12);
+	rte_pktmbuf_adj(mbuf, 4);
+	expect_left(mbuf, last, ttl);
+}
+
+static void vlans_of_a_port_are_links(void **state)
+{
+	struct rte_mbuf *burst[FUNCTION_ROOM];
+	uint32_t length;
+
+	for (unsigned vlan = 0; vlan < 2; vlan++) {
+		vlan_link(RTM_NEWLINK, 10 + vlan, 100 + vlan);
+		add4(0xc0000200 + (vlan << 8), 24, 0, 10 + vlan);
+		neighbour4(0xc0000209 + (vlan << 8), 10 + vlan, 50 + vlan, NUD_REACHABLE);
+	}
+	expect_tagged(pass(udp4(0x0a000002, 0xc0000209, 1, 64), 0), 100, 50, 63);
+	burst[0] = tagged(100, udp4(0xc0000209, 0x0a000002, 1, 64));
+	length = rte_pktmbuf_pkt_len(burst[0]);
+	burst[0] = pass(burst[0], 1);
+	assert_int_equal(rte_pktmbuf_pkt_len(burst[0]), length - 4);
+	expect_left(burst[0], 2, 63);
+	/* From one VLAN to the other of the same port. */
+	assert_null(pass(tagged(100, udp4(0xc0000209, 0xc0000309, 1, 64)), 1));
+	assert_int_equal(router.process(burst, 0, 0, 0), 1);
+	expect_tagged(burst[0], 101, 51, 63);
+	/* What the kernel gets is as it came. */
+	assert_null(pass(tagged(100, udp4(0xc0000209, 0x0a000002, 1, 1)), 1));
+	assert_int_equal(kept[0].length, length);
+	expect_kernel(ROUTER_OTHERS, 1);
+	assert_null(pass(tagged(102, udp4(0xc0000209, 0x0a000002, 1, 64)), 1));
+	expect_kernel(ROUTER_NEIGHBOURS, 1);
+	assert_null(pass(tagged(100, udp4(0xc0000209, 0x0a000002, 1, 64)), 0));
+	expect_kernel(ROUTER_NEIGHBOURS, 0);
+	vlan_link(RTM_DELLINK, 10, 100);
+	assert_true(kernel.again);
+	assert_null(pass(tagged(100, udp4(0xc0000209, 0x0a000002, 1, 64)), 1));
+	expect_kernel(ROUTER_NEIGHBOURS, 1);
+	/* It comes again, with another index. */
+	vlan_link(RTM_NEWLINK, 12, 100);
+	expect_left(pass(tagged(100, udp4(0xc0000209, 0x0a000002, 1, 64)), 1), 2, 63);
 }
 
 static void forwards_ipv6(void **state)
@@ -344,15 +448,16 @@ static void the_kernel_gets_what_has_no_neighbour_yet(void **state)
 	expect_kernel(ROUTER_OTHERS, 0);
 }
 
-static void one_frame_shows_the_kernel_that_a_stale_neighbour_is_used(void **state)
+/* No frame goes there, where later ones of its flow would overtake it. */
+static void the_kernel_hears_that_a_stale_neighbour_is_used(void **state)
 {
 	neighbour4(0x0a000102, 1, 3, NUD_STALE);
 	kernel_full = true;
-	assert_null(pass(udp4(0x0a000002, 0x0a000102, 1, 64), 0));
-	kernel_full = false;
-	assert_null(pass(udp4(0x0a000002, 0x0a000102, 1, 64), 0));
-	expect_kernel(ROUTER_OTHERS, 0);
 	expect_left(pass(udp4(0x0a000002, 0x0a000102, 1, 64), 0), 3, 63);
+	kernel_full = false;
+	for (unsigned i = 0; i < 3; i++)
+		expect_left(pass(udp4(0x0a000002, 0x0a000102, 1, 64), 0), 3, 63);
+	assert_int_equal(nb_prompts, 1);
 }
 
 static void the_kernel_gets_what_is_for_the_router_or_cannot_go_on(void **state)
@@ -369,10 +474,10 @@ static void the_kernel_gets_what_is_for_the_router_or_cannot_go_on(void **state)
 	}
 	assert_null(pass(udp4(0x0a000002, 0xc0000201, 1, 64), 0)); /* no route */
 	expect_kernel(ROUTER_OTHERS, 0);
-	atomic_store(&router_table.ports[1].mtu, 27);
+	atomic_store(&router_table.links[1].mtu, 27);
 	assert_null(pass(udp4(0x0a000002, 0x0a000102, 1, 64), 0));
 	expect_kernel(ROUTER_OTHERS, 0);
-	atomic_store(&router_table.ports[1].mtu, 28);
+	atomic_store(&router_table.links[1].mtu, 28);
 	expect_left(pass(udp4(0x0a000002, 0x0a000102, 1, 64), 0), 3, 63);
 	frame_macs(&frame, 1, 2);
 	frame_add16(&frame, 0x0806);
@@ -584,11 +689,12 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test_setup_teardown(forwards_to_a_neighbour, start, end),
+		cmocka_unit_test_setup_teardown(vlans_of_a_port_are_links, start, end),
 		cmocka_unit_test_setup_teardown(forwards_ipv6, start, end),
 		cmocka_unit_test_setup_teardown(forwards_by_the_longest_prefix, start, end),
 		cmocka_unit_test_setup_teardown(what_came_in_goes_back_by_the_same_port, start, end),
 		cmocka_unit_test_setup_teardown(the_kernel_gets_what_has_no_neighbour_yet, start, end),
-		cmocka_unit_test_setup_teardown(one_frame_shows_the_kernel_that_a_stale_neighbour_is_used, start, end),
+		cmocka_unit_test_setup_teardown(the_kernel_hears_that_a_stale_neighbour_is_used, start, end),
 		cmocka_unit_test_setup_teardown(the_kernel_gets_what_is_for_the_router_or_cannot_go_on, start, end),
 		cmocka_unit_test_setup_teardown(routes_that_the_fast_path_does_not_know_are_the_kernels, start, end),
 		cmocka_unit_test_setup_teardown(drops_have_names, start, end),

@@ -18,7 +18,7 @@ static enum router_verdict check(const struct frame *frame)
 	enum router_verdict verdict;
 
 	memcpy(bytes, frame->bytes, frame->length);
-	verdict = router_check(bytes, frame->length, frame->length, router_mac(own));
+	verdict = router_check(bytes, frame->length, frame->length, 14, router_mac(own));
 	free(bytes);
 	return verdict;
 }
@@ -199,6 +199,25 @@ static void the_checksum_stays_right(void **state)
 	}
 }
 
+/* Of fields that nothing else looks at: the identification and the source address. */
+static void a_checksum_that_is_wrong_by_a_bit_is_seen(void **state)
+{
+	uint64_t seed = 3;
+
+	for (unsigned i = 0; i < 20000; i++) {
+		struct frame frame = between4((uint32_t)random64(&seed), 0xc0000201);
+		const uint32_t bit = random64(&seed) % 48;
+		struct rte_ipv4_hdr *header = header4(&frame);
+
+		header->packet_id = (uint16_t)random64(&seed);
+		header->hdr_checksum = 0;
+		header->hdr_checksum = rte_ipv4_cksum(header);
+		assert_int_not_equal(check(&frame), ROUTER_DROP_checksum);
+		frame.bytes[14 + (bit < 16 ? 4 : 10) + bit / 8] ^= (uint8_t)(1 << bit % 8);
+		assert_int_equal(check(&frame), ROUTER_DROP_checksum);
+	}
+}
+
 static void fragments_go_one_way(void **state)
 {
 	struct frame first = sound4(), later, other = sound4();
@@ -226,6 +245,7 @@ int main(void)
 		cmocka_unit_test(gives_the_kernel_what_is_not_for_the_fast_path),
 		cmocka_unit_test(leaves_other_stations_their_frames),
 		cmocka_unit_test(the_checksum_stays_right),
+		cmocka_unit_test(a_checksum_that_is_wrong_by_a_bit_is_seen),
 		cmocka_unit_test(fragments_go_one_way),
 	};
 

@@ -24,6 +24,7 @@ from tailrace.bench import interrupts as bench_interrupts
 from tailrace.bench import latency as bench_latency
 from tailrace.bench import plug as bench_plug
 from tailrace.bench import recorder as bench_recorder
+from tailrace.bench import routing as bench_routing
 from tailrace.bench import scale as bench_scale
 from tailrace.bench import service as bench_service
 from tailrace.bench import start as bench_start
@@ -515,21 +516,64 @@ def plug(
 
 @app.command()
 def function(
+    name: Annotated[str, typer.Argument(metavar="[skeleton|router]")] = "skeleton",
+    routes: Annotated[
+        int | None, typer.Option(metavar="N", help="Of the router's: IPv4 routes. Default: 1000000.")
+    ] = None,
+    ipv6_routes: Annotated[
+        int | None, typer.Option(metavar="N", help="Beside them, IPv6 routes. Default: 200000.")
+    ] = None,
+    against: Annotated[
+        str | None, typer.Option(metavar="l3fwd,kernel|none", help="Of the router's: beside what. Default: both.")
+    ] = None,
     pairs: PairsOption = 5,
     seconds: SecondsOption = 3.0,
     cores: CoresOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """The cost of the loop around a function: the skeleton beside DPDK's testpmd (io), time a packet.
+    """The cost of a function: the skeleton beside DPDK's testpmd (io), or the router beside l3fwd and the kernel.
 
     \b
     sudo tailrace bench function
     sudo tailrace bench function --pairs 9 --json
+    scripts/setup l3fwd && sudo tailrace bench function router
+    sudo tailrace bench function router --routes 100000 --against kernel
 
-    Both forward between two devices of DPDK's (net_null) that always have frames and take all, in turn on one core.
+    skeleton: both forward between two devices of DPDK's (net_null) that always have frames and take all, in turn on
+    one core.
+
+    router: frames of 64 bytes to 2048 random destinations at each port, with a full table. The router and DPDK's
+    l3fwd (FIB mode) get copies of them from memory and free what they send; the Linux kernel gets them by a veth,
+    without what that costs by itself. Each has CPU time of one core, in turn; the router of two, too. The kernel takes
+    a minute or so for a million routes, once.
     """
+    if name == "router":
+        peers = ",".join(bench_routing.PEERS) if against is None else against
+        wanted = bench_routing.MOST_ROUTES if routes is None else routes
+        wanted6 = bench_routing.IPV6_ROUTES if ipv6_routes is None else ipv6_routes
+        _finish(
+            lambda: bench_routing.RoutingPlan(64, pairs, seconds, _parse_cores(cores), wanted, wanted6, peers),
+            bench_routing.run,
+            partial(
+                comparison_table,
+                title=f"The router with {wanted} IPv4 and {wanted6} IPv6 routes, 64 B frames",
+                columns=[Column("ns_per_packet", "ns a packet", 1), MPPS, Column("load_seconds", "load s", 2)],
+                notes=[
+                    "ns: CPU time of all its threads. Mpps: in a second of it, or of two cores' where it has two.",
+                    "load: the routes, from the kernel to the fast path, at the start of the router.",
+                    "ratio: router ÷ l3fwd, router ÷ kernel, two cores ÷ one; above 1 favours the router.",
+                ],
+            ),
+            as_json=as_json,
+        )
+
+    def plan() -> bench_function.FunctionPlan:
+        if name != "skeleton" or (routes, ipv6_routes, against) != (None, None, None):
+            raise Mistake(f"{name}: expected skeleton, which has no --routes, --ipv6-routes and --against, or router")
+        return bench_function.FunctionPlan(64, pairs, seconds, _parse_cores(cores))
+
     _finish(
-        lambda: bench_function.FunctionPlan(64, pairs, seconds, _parse_cores(cores)),
+        plan,
         bench_function.run,
         partial(
             comparison_table,

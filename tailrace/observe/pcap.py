@@ -24,6 +24,11 @@ RECORD = struct.Struct("<IIII")
 """Of a record's header: seconds, nanoseconds, bytes kept, bytes that the frame had."""
 
 
+def header(snaplen: int) -> bytes:
+    """What a file begins with."""
+    return _HEADER.pack(_MAGIC, 2, 4, 0, 0, snaplen, _ETHERNET)
+
+
 def records(chunk: bytes | memoryview) -> Iterator[tuple[int, int]]:
     """Where each record of the chunk begins and ends. What is cut off at its end is left out."""
     at = 0
@@ -135,7 +140,7 @@ class Writer:
         self._size = self._frames = 0
         self._opened = time.monotonic()
         self._files.append((self.path, self.written))
-        self._put(_HEADER.pack(_MAGIC, 2, 4, 0, 0, self._snaplen, _ETHERNET))
+        self._put(header(self._snaplen))
 
     def _next(self, reason: str) -> None:
         if self._bounds.files is None:

@@ -49,6 +49,8 @@ class Host:
         run("ip", "netns", "add", self.namespace)
         run("ip", "link", "add", self.interface, "type", "veth", "peer", "name", "eth0", "netns", self.namespace)
         self.run("ip", "link", "set", "lo", "up")
+        # Linux sends a host six errors at once. With flows in several queues, probes that go further may use them up.
+        self.run("sysctl", "-qw", "net.ipv4.icmp_ratemask=0", "net.ipv6.icmp.ratelimit=0")
         for version, length in ((4, 24), (6, 64)):
             self.run(
                 "ip", "address", "add", f"{self.addresses[version]}/{length}", "dev", "eth0", *["nodad"][: version // 6]
@@ -109,13 +111,14 @@ class Scene:
         return sum(int(each["stats64"]["rx"]["bytes"]) for each in links if each["ifname"].startswith("port"))
 
 
-def spec_of(left: Host, right: Host, routes: str, runs: str = "process") -> str:
+def spec_of(left: Host, right: Host, routes: str, runs: str = "process", cpus: int = 1) -> str:
     ports = "".join(
         f"      port{number}: [{host.routers[4]}/24, '{host.routers[6]}/64']\n"
         for number, host in enumerate((left, right))
     )
     return (
-        f"functions:\n  edge:\n    kind: router\n    runs: {runs}\n    router:\n{ports}      routes: {routes}\n"
+        f"functions:\n  edge:\n    kind: router\n    runs: {runs}\n    cpus: {cpus}\n"
+        f"    router:\n{ports}      routes: {routes}\n"
         f"chains: {{wan: [{{if: {left.interface}}}, edge, {{if: {right.interface}}}]}}\n"
     )
 

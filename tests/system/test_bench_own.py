@@ -95,6 +95,11 @@ WHOLE = pytest.mark.whole
         pytest.param(("tcp", "--against", "ovs-dpdk"), ("tailrace", "ovs-dpdk"), "gbps", marks=[OPEN_VSWITCH]),
         (("floor",), ("tailrace", "floor"), "cycles"),
         (("function",), ("skeleton", "testpmd"), "time"),
+        (
+            ("function", "router", "--routes", "2000", "--ipv6-routes", "200", "--against", "kernel"),
+            ("router", "kernel", "router_2_cores"),
+            "mpps_kernel",
+        ),
         (("scale", "--of", "guests"), ("2-guests", "64-guests"), "guests"),
         pytest.param(("scale", "--of", "chains"), ("1-chains", "1000-chains"), "chains", marks=WHOLE),
         pytest.param(("scale", "--of", "flows"), ("1-flows", "1000000-flows"), "flows", marks=WHOLE),

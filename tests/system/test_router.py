@@ -63,12 +63,19 @@ def test_what_ends_on_the_way_is_reported(scene: Scene) -> None:
     reported(6, f"2001:db8:{right.network}::99", "Destination unreachable: Address unreachable")
 
 
+def traced(scene: Scene, version: int) -> None:
+    """Sixteen probes are under way at once, each a flow of its own."""
+    to = scene.right.addresses[version]
+    said = scene.left.run("traceroute", f"-{version}", "-n", "-q", "1", to)
+    hops = re.findall(r"^ *(\d+)  (\S+)", said, re.M)
+    assert hops == [("1", scene.left.routers[version]), ("2", to)], said
+
+
 def test_paths_are_traced(scene: Scene) -> None:
     left, right = scene.left, scene.right
     for version in (4, 6):
+        traced(scene, version)
         to, router = right.addresses[version], left.routers[version]
-        hops = re.findall(r"^ *(\d+)  (\S+) ", left.run("traceroute", f"-{version}", "-n", "-q", "1", to), re.M)
-        assert hops == [("1", router), ("2", to)]
         report = json.loads(left.run("mtr", f"-{version}", "-n", "--json", "-c", "3", "-i", "0.2", to))["report"]
         assert [(each["host"], each["Loss%"]) for each in report["hubs"]] == [(router, 0), (to, 0)]
 
@@ -176,6 +183,22 @@ def test_its_tables_and_counters_are_shown(scene: Scene) -> None:
     assert re.search(r"^ipv4 routes: 1 of \d+$", said, re.M)
 
 
+def test_a_stale_neighbour_is_asked_again(scene: Scene) -> None:
+    left, right = scene.left, scene.right
+
+    def asked(version: int) -> bool:
+        return "REACHABLE" in scene.within("ip", "neighbour", "show", right.addresses[version], "dev", "port1")
+
+    unreached = right.run("nstat", "-asz", "UdpNoPorts", "Udp6NoPorts")
+    for version, name in ((4, "ipv4"), (6, "ipv6")):
+        scene.within("sysctl", "-qw", f"net.{name}.neigh.port1.delay_first_probe_time=1")
+        scene.within("ip", "neighbour", "change", right.addresses[version], "dev", "port1", "nud", "stale")
+        left.ping_all(right.addresses[version])
+        wait_until(partial(asked, version))
+    # What makes the kernel ask stays in the router.
+    assert right.run("nstat", "-asz", "UdpNoPorts", "Udp6NoPorts") == unreached
+
+
 def test_a_neighbour_that_moves_is_followed(scene: Scene) -> None:
     left, right = scene.left, scene.right
     old = right.run("cat", "/sys/class/net/eth0/address").strip()
@@ -215,6 +238,18 @@ def test_what_was_set_in_its_namespace_outlives_the_function(scene: Scene) -> No
     routes = scene.within("ip", "route")
     assert "203.0.113.0/24 " in routes and "192.0.2.0/24 " in routes and "198.51.100.0/24" not in routes
     left.ping_all("192.0.2.9")
+
+
+def test_several_threads_count_as_one_hop(scene: Scene) -> None:
+    left, right = scene.left, scene.right
+    scene.command("apply", scene.command.spec(spec_of(left, right, "{203.0.113.0/24: 198.18.79.2}", cpus=2)))
+    for version in (4, 6):
+        left.ping_all(right.addresses[version])
+        for _ in range(5):
+            traced(scene, version)
+    shown = json.loads(scene.command("function", "show", "edge", "--json").stdout)
+    received = [row["received_0"] for row in shown["tables"]["queues"]["rows"]]
+    assert len(received) == 2 and all(received), received
 
 
 @pytest.mark.requires_program("podman")
