@@ -137,6 +137,7 @@ def difference(
         if name not in after:
             stop.append(instance_name(name, instances.get(name, 1)))
             changes.append(Change("remove", "process", name))
+    changes += _set_otherwise(old, new) if old else []
     around = [name for name in after if name in around and name not in start]
     config = configuration(new, sockets, which, around)
     found = config_changes(running, config)
@@ -165,6 +166,26 @@ def difference(
         resize=tuple(resize),
         fixed=tuple(_fixed(old, new, granted or Granted())) if old else (),
     )
+
+
+def _set_otherwise(old: Plan, new: Plan) -> list[Change]:
+    """What cards are to do otherwise with virtual functions that stay."""
+    before = {port.name: port.vf for port in old.ports}
+    found = []
+    for port in new.ports:
+        was = before.get(port.name)
+        if port.vf is None or was is None or was.address != port.vf.address:
+            continue
+        words = dict.fromkeys((*was.settings, *port.vf.settings))
+        pairs = ((word, was.settings.get(word), port.vf.settings.get(word)) for word in words)
+        said = [f"vf.{word}: {_as_found(first)} → {_as_found(then)}" for word, first, then in pairs if first != then]
+        if said:
+            found.append(Change("change", "port", port.name, tuple(said)))
+    return found
+
+
+def _as_found(value: Any) -> Any:
+    return "as found" if value is None else value
 
 
 def _free(function: PlannedFunction, alive: Collection[str], running: Config) -> int:

@@ -33,7 +33,10 @@ from tailrace.process.process import real_time_refusal
 from tailrace.resources.ledger import exclusive_of_others, polled_on
 from tailrace.resources.place import FUNCTION_PRIORITY, Placement, TooFewCpus, keep_places, place, with_shared
 from tailrace.resources.topology import Cpu
+from tailrace.resources.tree import Tree
+from tailrace.resources.virtual_functions import FunctionRefused, PlannedVf, locate
 from tailrace.spec.model import MOST_REPLICAS, TESTER_ENDS, Function, Port, Spec, replica_name
+from tailrace.spec.port import Device
 from tailrace.spec.position import Document, Location, naming, raise_any
 from tailrace.spec.source import SpecError
 from tailrace.spec.units import show_size
@@ -60,15 +63,16 @@ def make_plan(
     keep: Placement | None = None,
     folder: Path | None = None,
     own: Collection[Path] = (),
+    tree: Tree | None = None,
 ) -> Plan:
     """The plan for a spec on this machine (or on `cpus`, with `memory` bytes). Raises Mistake if it cannot be had here.
 
     `real_time` True asks the kernel whether real-time priorities may be used; otherwise it is the refusal, or None.
     `document` knows where in the file a mistake is. `keep` is the placement of what is up: who stays is not moved.
     `folder` is where relative paths begin; this process's own unless given. `own` are the state folders whose CPUs are
-    not somebody else's.
+    not somebody else's. `tree` has the network cards; this machine's own unless given.
     """
-    maker = _Maker(spec, document, folder or Path.cwd())
+    maker = _Maker(spec, document, folder or Path.cwd(), tree or Tree())
     used = maker.used_functions()
     maker.check_memory(used, memory)
     maker.check_interfaces(used)
@@ -311,8 +315,9 @@ def _check_shared_out(plan: Plan, name: str, first: PlannedFunction, ports: Iter
 class _Maker:
     """The parts of a plan, one by one."""
 
-    def __init__(self, spec: Spec, document: Document | None, folder: Path) -> None:
+    def __init__(self, spec: Spec, document: Document | None, folder: Path, tree: Tree) -> None:
         self.spec = spec
+        self.tree = tree
         self.document = document
         self.folder = folder
         self.device_names = _device_names(spec)
@@ -451,9 +456,9 @@ class _Maker:
                     add_function(function)
                 elif hop.device is not None and self.spec.device_port(hop.device.uri) is None:
                     name = self.device_names[hop.device.uri]
-                    uri = _whole(hop.device.uri, self.folder)
-                    add(PlannedPort(name, uri, uri, hop.queues))
                     self._stands_for(name, chain_name, index)
+                    uri, vf = self._device(name, hop.device)
+                    add(PlannedPort(name, uri, uri, hop.queues, vf=vf))
                 else:
                     add(self._named(self._end(str(hop))))
         for bridge in self.spec.bridges.values():
@@ -468,7 +473,27 @@ class _Maker:
         for name in self.spec.ports:
             if "." not in name:
                 add(self._named(name))
-        return list(found.values())
+        return self._functions_of_cards(list(found.values()))
+
+    def _functions_of_cards(self, ports: list[PlannedPort]) -> list[PlannedPort]:
+        """The same, where each virtual function says how many its card needs for all. Two ports on one device are
+        noted."""
+        need: dict[str, int] = {}
+        has: dict[str, str] = {}
+        for port in ports:
+            if port.vf is not None:
+                need[port.vf.card] = max(need.get(port.vf.card, 0), port.vf.number + 1, port.vf.functions)
+        for port in ports if need else ():
+            if port.device is not None and port.device in has:
+                self.refuse(
+                    ("ports", port.name),
+                    f"{port.device} is the port {has[port.device]!r} already; expected each device once",
+                )
+            has.setdefault(port.device or "", port.name)
+        return [
+            port if port.vf is None else replace(port, vf=replace(port.vf, functions=need[port.vf.card]))
+            for port in ports
+        ]
 
     def _stands_for(self, port: str, chain: str, index: int) -> None:
         """Notes where in the file the device of a port stands."""
@@ -486,7 +511,7 @@ class _Maker:
 
     def _port(self, name: str, owner: str, settings: str) -> PlannedPort:
         port = self.spec.ports.get(settings, Port())
-        uri = _whole(port.device.uri, self.folder) if port.device else None
+        uri, vf = self._device(name, port.device) if port.device else (None, None)
         function = self.spec.functions.get(settings.rpartition(".")[0])
         runtime = RUNTIMES[function.runs] if function is not None else None
         own, behind = None, PlannedPort.behind
@@ -513,7 +538,21 @@ class _Maker:
             waits=function is not None and function.on_failure == "block",
             behind=behind,
             spread=function is not None and self._threads(function) > 1,
+            vf=vf,
         )
+
+    def _device(self, port: str, device: Device) -> tuple[str, PlannedVf | None]:
+        """The URI that the switch opens, and the virtual function that it is of. One that cannot be is noted."""
+        if device.vf is None:
+            return _whole(device.uri, self.folder), None
+        try:
+            card, address = locate(self.tree, device.vf.of, device.vf.number)
+        except FunctionRefused as error:
+            at = self.document.stand_ins.get(port, ("ports", port)) if self.document else ("ports", port)
+            self.refuse(at, str(error))
+            return device.uri, None
+        found = PlannedVf(device.vf.of, card, device.vf.number, address, device.vf.functions or 0, device.vf.settings)
+        return f"pci:{address}", found
 
     def _queues(self, function: Function | None, port: Port) -> int:
         return max(port.queues, self._threads(function) if function is not None else 1)
