@@ -20,6 +20,7 @@ from tailrace.resources.tree import Tree
 
 VFIO = "vfio-pci"
 _PROBE = "/sys/bus/pci/drivers_probe"
+_LINK_SECONDS = 10.0
 _UP = 1
 """IFF_UP."""
 #: Who may have a device of a group beside one that a guest has (vfio_dev_driver_allowed() in drivers/vfio).
@@ -251,9 +252,11 @@ def still_held(tree: Tree, address: str, seconds: float = 3.0) -> str | None:
 
 
 def make(tree: Tree, card: str, count: int) -> None:
-    """Makes functions of a card that has none. No driver of Linux takes them. Raises OSError."""
+    """Makes functions of a card that has none. No driver of Linux takes them. A card that loses its link by that, as
+    with igb, has it again on return, or after some seconds has none. Raises OSError."""
     probe = f"{PCI}/{card}/sriov_drivers_autoprobe"
     before = tree.text(probe)
+    linked = _has_link(tree, card)
     if before is not None:
         tree.write(probe, "0")
     try:
@@ -261,6 +264,14 @@ def make(tree: Tree, card: str, count: int) -> None:
     finally:
         if before is not None:
             tree.write(probe, before)
+    # A driver that is told of a rate compares it with that of the link.
+    deadline = time.monotonic() + _LINK_SECONDS
+    while linked and not _has_link(tree, card) and time.monotonic() < deadline:
+        time.sleep(0.05)
+
+
+def _has_link(tree: Tree, card: str) -> bool:
+    return tree.text(f"{NET}/{interface_of(tree, card)}/carrier") == "1"
 
 
 def unmake(tree: Tree, card: str, count: int, autoprobe: str | None) -> str | None:

@@ -139,6 +139,26 @@ def test_it_is_on_record_before_anything_is_changed(kernel: SriovKernel, state: 
         assert files(kernel) == before, last
 
 
+def test_a_card_whose_link_goes_when_functions_are_made(tmp_path: Path, state: State) -> None:
+    """A rate is told when it has its link again."""
+    add_card(tmp_path / "root")
+    make(tmp_path / "root", {"/sys/class/net/ens1f0/carrier": "1"})
+    looked = iter("00111111")
+
+    class Resetting(SriovKernel):
+        def text(self, path: str) -> str | None:
+            if path.endswith("/carrier") and self.number(f"{ROOT}/{CARD}/sriov_numvfs"):
+                return next(looked)
+            return super().text(path)
+
+    class Linked(Card):
+        def write(self, interface: str, number: int, values: Mapping[str, Any]) -> None:
+            assert next(looked) == "1"
+            super().write(interface, number, values)
+
+    take_functions(state, [planned(0, max_rate=100)], Resetting(tmp_path / "root"), Linked())
+
+
 def test_taking_them_again_changes_nothing(kernel: SriovKernel, state: State) -> None:
     card, ports = Card(), [planned(0, **WANTED)]
     take_functions(state, ports, kernel, card)
