@@ -1,4 +1,4 @@
-"""Virtual functions of cards for the ports of a plan: on record before anything of them is changed, and given back.
+"""Virtual functions of cards, for who has them in a plan: on record before anything is changed, and given back.
 
 What is on record (`MadeFunctions`, `TakenFunction` in `tailrace.node.record`) is undone by `tailrace down` after any
 end, and by a change to a plan without them. Taking them again is harmless: what is right stays, what has gone is made.
@@ -6,12 +6,11 @@ end, and by a change to a plan without them. Taking them again is harmless: what
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from tailrace.errors import Failure
-from tailrace.node.planned import PlannedPort
+from tailrace.errors import Failure, Mistake
 from tailrace.node.record import MadeFunctions, State, TakenFunction
 from tailrace.resources.card_netlink import GROUPS, CardNetlink, CardSettings
 from tailrace.resources.topology import PCI
@@ -32,33 +31,28 @@ from tailrace.resources.virtual_functions import (
 )
 
 
-def _wanted(ports: Iterable[PlannedPort]) -> dict[str, PlannedVf]:
-    return {port.name: port.vf for port in ports if port.vf is not None}
-
-
 def _fresh(state: State, tree: Tree, wanted: Mapping[str, PlannedVf]) -> dict[str, PlannedVf]:
     """Those that are not ours yet, or have gone."""
     ours = {thing.path for thing in state.record.things if isinstance(thing, TakenFunction)}
-    return {port: each for port, each in wanted.items() if each.address not in ours or not is_there(tree, each)}
+    return {user: each for user, each in wanted.items() if each.address not in ours or not is_there(tree, each)}
 
 
-def check_functions(state: State, ports: Iterable[PlannedPort], tree: Tree | None = None) -> None:
+def check_functions(state: State, wanted: Mapping[str, PlannedVf], tree: Tree | None = None) -> None:
     """Looks whether virtual functions can be had. Raises FunctionsRefused with all that is in the way."""
     tree = tree or Tree()
-    _raise(obstacles(tree, _fresh(state, tree, _wanted(ports))))
+    _raise(obstacles(tree, _fresh(state, tree, wanted)))
 
 
-def missing_functions(ports: Iterable[PlannedPort], tree: Tree | None = None) -> list[str]:
+def missing_functions(wanted: Mapping[str, PlannedVf], tree: Tree | None = None) -> list[str]:
     """Those of a plan that is up that are not there, as after a reset of their card."""
-    return [each.name for each in _wanted(ports).values() if not is_there(tree or Tree(), each)]
+    return [each.name for each in wanted.values() if not is_there(tree or Tree(), each)]
 
 
 def take_functions(
-    state: State, ports: Iterable[PlannedPort], tree: Tree | None = None, card: CardSettings | None = None
+    state: State, wanted: Mapping[str, PlannedVf], tree: Tree | None = None, card: CardSettings | None = None
 ) -> None:
-    """Makes, sets and binds the virtual functions of ports. What was begun is on record if it fails. Raises
-    FunctionsRefused, Failure."""
-    wanted = _wanted(ports)
+    """Makes, sets and binds virtual functions, by the names of who has them (`Plan.vfs`). What was begun is on record
+    if it fails. Raises FunctionsRefused, Failure."""
     if not wanted:
         return
     tree, card = tree or Tree(), card or CardNetlink()
@@ -67,8 +61,8 @@ def take_functions(
     for each in {each.card: each for each in fresh.values()}.values():
         _make(state, tree, each)
     refused: list[tuple[str, FunctionRefused]] = []
-    for port, each in wanted.items():
-        refused += ((port, why) for why in _take(state, tree, card, each))
+    for user, each in wanted.items():
+        refused += ((user, why) for why in _take(state, tree, card, each))
     _raise(refused)
 
 
@@ -77,10 +71,9 @@ def have_functions(state: State) -> bool:
     return any(isinstance(thing, MadeFunctions | TakenFunction) for thing in state.record.things)
 
 
-def return_functions(state: State, ports: Iterable[PlannedPort]) -> list[str]:
-    """Gives back all that none of these ports is on; returns what could not be."""
-    wanted = _wanted(ports).values()
-    addresses, cards = {each.address for each in wanted}, {each.card for each in wanted}
+def return_functions(state: State, wanted: Mapping[str, PlannedVf]) -> list[str]:
+    """Gives back all but these; returns what could not be."""
+    addresses, cards = {each.address for each in wanted.values()}, {each.card for each in wanted.values()}
     left = [
         thing
         for thing in reversed(state.record.things)
@@ -109,7 +102,7 @@ def give_back(thing: TakenFunction, tree: Tree, card: CardSettings | None = None
     try:
         unbind(tree, thing.path, thing.driver, thing.override)
     except OSError as error:
-        problems.append(f"{device}: {error.strerror}")
+        problems.append(f"{device}: {error.strerror or error}")
     return f"virtual function {thing.path}: {'; '.join(problems)}" if problems else None
 
 
@@ -128,6 +121,8 @@ def _make(state: State, tree: Tree, wanted: PlannedVf) -> None:
         state.alter(known, thing)
     try:
         make(tree, wanted.card, wanted.functions)
+    except PermissionError:
+        raise Mistake(f"virtual functions of {wanted.of} are made by root: run as root (sudo)") from None
     except OSError as error:
         raise Failure(
             f"{wanted.of} does not make {wanted.functions} virtual functions: {error.strerror}; see `dmesg`, and give "
@@ -163,7 +158,7 @@ def _take(state: State, tree: Tree, card: CardSettings, wanted: PlannedVf) -> li
         if not refused:
             bind(tree, wanted.address)
     except OSError as error:
-        raise Failure(f"virtual function {wanted.name}: {error.strerror}; see `dmesg`") from None
+        raise Failure(f"virtual function {wanted.name}: {error.strerror or error}; see `dmesg`") from None
     return refused
 
 

@@ -90,7 +90,7 @@ def change_over(
             state, {each.name for each in node.plan.functions}
         )
         if have_functions(state):
-            problems += return_functions(state, node.plan.ports)
+            problems += return_functions(state, node.plan.vfs)
         forget_sockets(state, _sockets(wanted.config))
     if problems:
         raise Failure(f"the change is made, but not everything old has ended: {'; '.join(problems)}")
@@ -154,7 +154,7 @@ def _set_as_before(state: State) -> None:
     if state.record.changing is not None or not have_functions(state):
         return
     with undisturbed(), suppress(TailraceError):
-        take_functions(state, Plan.read(state.record.plan).ports)
+        take_functions(state, Plan.read(state.record.plan).vfs)
 
 
 def _sockets(config: Config) -> list[str]:
@@ -252,7 +252,7 @@ def recover(state: State, fabric: TailraceFabric) -> list[str]:
     forget_sockets(state, _sockets(fabric.configuration()[1]))
     state.record.changing = None
     if have_functions(state):
-        return_functions(state, Plan.read(state.record.plan).ports)
+        return_functions(state, Plan.read(state.record.plan).vfs)
     state.save()
     _set_as_before(state)
     names = [function_name(each.name) for each in state.processes()]

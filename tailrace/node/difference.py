@@ -170,17 +170,19 @@ def difference(
 
 def _set_otherwise(old: Plan, new: Plan) -> list[Change]:
     """What cards are to do otherwise with virtual functions that stay."""
-    before = {port.name: port.vf for port in old.ports}
+    before = old.vfs
     found = []
-    for port in new.ports:
-        was = before.get(port.name)
-        if port.vf is None or was is None or was.address != port.vf.address:
+    for user, vf in new.vfs.items():
+        was = before.get(user)
+        if was is None or was.address != vf.address:
             continue
-        words = dict.fromkeys((*was.settings, *port.vf.settings))
-        pairs = ((word, was.settings.get(word), port.vf.settings.get(word)) for word in words)
+        words = dict.fromkeys((*was.settings, *vf.settings))
+        pairs = ((word, was.settings.get(word), vf.settings.get(word)) for word in words)
         said = [f"vf.{word}: {_as_found(first)} → {_as_found(then)}" for word, first, then in pairs if first != then]
         if said:
-            found.append(Change("change", "port", port.name, tuple(said)))
+            section, name = user.split(".")[:2]
+            what = "port" if section == "ports" else "process"
+            found.append(Change("change", what, name, tuple(said)))
     return found
 
 

@@ -15,7 +15,7 @@ from tailrace.errors import Failure, Interrupted, Mistake, TailraceError
 from tailrace.functions.runtime import Origin, Starter
 from tailrace.functions.runtimes import STARTERS
 from tailrace.functions.threads import Resized
-from tailrace.node.card_functions import missing_functions, take_functions
+from tailrace.node.card_functions import check_functions, missing_functions, take_functions
 from tailrace.node.change import change_over, end_processes, recover
 from tailrace.node.claiming import claim_plans
 from tailrace.node.difference import Difference, difference
@@ -187,9 +187,9 @@ def _made_again(state: State, plan: Plan) -> list[str]:
 
 
 def _make_again(state: State, plan: Plan) -> list[str]:
-    lost = missing_functions(plan.ports)
+    lost = missing_functions(plan.vfs)
     if lost:
-        take_functions(state, plan.ports)
+        take_functions(state, plan.vfs)
     return lost
 
 
@@ -339,6 +339,7 @@ def _check_new_ports(node: Node, plan: Plan) -> list[PlannedPort]:
     known = {port.name for port in node.plan.ports}
     fresh = [port for port in plan.ports if port.name not in known]
     replace(node, plan=plan).check_ports_of(fresh)
+    check_functions(node.state, plan.vfs)
     return fresh
 
 
@@ -478,7 +479,7 @@ def _apply(
         if plan.huge and wanted.start:
             reserve_pages(state, plan.pages_of(wanted.start))
         new.prepare_interfaces(fresh)
-        take_functions(state, plan.ports)
+        take_functions(state, plan.vfs)
 
     def commit() -> None:
         state.record.plan, state.record.spec = plan.as_data(), spec

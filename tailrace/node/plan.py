@@ -35,11 +35,13 @@ from tailrace.resources.place import FUNCTION_PRIORITY, Placement, TooFewCpus, k
 from tailrace.resources.topology import Cpu
 from tailrace.resources.tree import Tree
 from tailrace.resources.virtual_functions import FunctionRefused, PlannedVf, locate
+from tailrace.spec.interface import passed_through
 from tailrace.spec.model import MOST_REPLICAS, TESTER_ENDS, Function, Port, Spec, replica_name
 from tailrace.spec.port import Device
 from tailrace.spec.position import Document, Location, naming, raise_any
 from tailrace.spec.source import SpecError
 from tailrace.spec.units import show_size
+from tailrace.spec.virtual_function import VirtualFunction
 
 __all__ = [
     "TESTER_BUFFERS_MIB",
@@ -86,7 +88,8 @@ def make_plan(
     cpus = usable.cpus
     ports = maker.ports(used)
     raise_any(maker.problems)
-    functions = maker.functions(used)
+    ports, functions = maker.count_vfs(ports, maker.functions(used))
+    raise_any(maker.problems)
     refusal = real_time_refusal(FUNCTION_PRIORITY) if real_time is True else real_time
     tester = any(port.owner in TESTER_ENDS for port in ports)
     workers = spec.fabric.number
@@ -473,27 +476,36 @@ class _Maker:
         for name in self.spec.ports:
             if "." not in name:
                 add(self._named(name))
-        return self._functions_of_cards(list(found.values()))
+        return list(found.values())
 
-    def _functions_of_cards(self, ports: list[PlannedPort]) -> list[PlannedPort]:
-        """The same, where each virtual function says how many its card needs for all. Two ports on one device are
+    def count_vfs(
+        self, ports: list[PlannedPort], functions: list[PlannedFunction]
+    ) -> tuple[list[PlannedPort], list[PlannedFunction]]:
+        """The same, where each virtual function says how many its card needs for all. A device that two have is
         noted."""
+        vfs = [port.vf for port in ports if port.vf is not None] + [vf for each in functions for vf in each.vfs]
+        if not vfs:
+            return ports, functions
         need: dict[str, int] = {}
+        for vf in vfs:
+            need[vf.card] = max(need.get(vf.card, 0), vf.number + 1, vf.functions)
         has: dict[str, str] = {}
-        for port in ports:
-            if port.vf is not None:
-                need[port.vf.card] = max(need.get(port.vf.card, 0), port.vf.number + 1, port.vf.functions)
-        for port in ports if need else ():
-            if port.device is not None and port.device in has:
-                self.refuse(
-                    ("ports", port.name),
-                    f"{port.device} is the port {has[port.device]!r} already; expected each device once",
-                )
-            has.setdefault(port.device or "", port.name)
-        return [
-            port if port.vf is None else replace(port, vf=replace(port.vf, functions=need[port.vf.card]))
-            for port in ports
+        users = [(("ports", port.name), port.device) for port in ports if port.device is not None]
+        users += [
+            (("functions", each.function), uri) for each in functions for uri in each.interfaces if passed_through(uri)
         ]
+        for at, uri in users:
+            if uri in has:
+                self.refuse(at, f"{uri} is {has[uri]!r}'s already; expected each device once")
+            has.setdefault(uri, at[1])
+
+        def counted(vf: PlannedVf) -> PlannedVf:
+            return replace(vf, functions=need[vf.card])
+
+        return (
+            [port if port.vf is None else replace(port, vf=counted(port.vf)) for port in ports],
+            [replace(each, vfs=tuple(map(counted, each.vfs))) for each in functions],
+        )
 
     def _stands_for(self, port: str, chain: str, index: int) -> None:
         """Notes where in the file the device of a port stands."""
@@ -545,14 +557,30 @@ class _Maker:
         """The URI that the switch opens, and the virtual function that it is of. One that cannot be is noted."""
         if device.vf is None:
             return _whole(device.uri, self.folder), None
+        at = self.document.stand_ins.get(port, ("ports", port)) if self.document else ("ports", port)
+        found = self._vf(at, device.vf)
+        return (device.uri, None) if found is None else (f"pci:{found.address}", found)
+
+    def _vf(self, at: Location, wanted: VirtualFunction) -> PlannedVf | None:
+        """None if it cannot be, which is noted."""
         try:
-            card, address = locate(self.tree, device.vf.of, device.vf.number)
+            card, address = locate(self.tree, wanted.of, wanted.number)
         except FunctionRefused as error:
-            at = self.document.stand_ins.get(port, ("ports", port)) if self.document else ("ports", port)
             self.refuse(at, str(error))
-            return device.uri, None
-        found = PlannedVf(device.vf.of, card, device.vf.number, address, device.vf.functions or 0, device.vf.settings)
-        return f"pci:{address}", found
+            return None
+        return PlannedVf(wanted.of, card, wanted.number, address, wanted.functions or 0, wanted.settings)
+
+    def _interfaces(self, name: str, interfaces: Sequence[str]) -> tuple[tuple[str, ...], tuple[PlannedVf, ...]]:
+        """What the guest of a function sees, with the addresses of virtual functions, and these."""
+        found: dict[str, PlannedVf] = {}
+        for each in interfaces:
+            if each.startswith("vf:"):
+                vf = self._vf(("functions", name, "interface"), VirtualFunction.of_uri(each))
+                found |= {each: vf} if vf is not None else {}
+        return (
+            tuple(f"pci:{found[each].address}" if each in found else each for each in interfaces),
+            tuple(found.values()),
+        )
 
     def _queues(self, function: Function | None, port: Port) -> int:
         return max(port.queues, self._threads(function) if function is not None else 1)
@@ -581,6 +609,7 @@ class _Maker:
         for name in used:
             function = self.spec.functions[name]
             queues = [self._queues(function, self.spec.ports.get(port, Port())) for port in function.port_names(name)]
+            interfaces, vfs = self._interfaces(name, function.interfaces)
             for index, (number, state) in enumerate(function.replicas.items()):
                 replica = replica_name(name, number)
                 found.append(
@@ -599,7 +628,7 @@ class _Maker:
                         function.on_failure,
                         str(self.folder / function.image) if function.disk and function.image else function.image,
                         latency=function.latency,
-                        interfaces=tuple(function.interfaces),
+                        interfaces=interfaces,
                         driver=function.driver,
                         domain=function.domain,
                         health=_health(function),
@@ -608,6 +637,7 @@ class _Maker:
                         told=function.own_settings.told(),
                         most_cpus=function.cpus.most,
                         stacked=function.cpus.stacked,
+                        vfs=vfs,
                     )
                 )
         return found

@@ -128,6 +128,8 @@ class PlannedFunction:
     """How many CPUs it can have."""
     stacked: bool = False
     """Of a machine: its virtual CPUs may share CPUs at any latency level."""
+    vfs: tuple[PlannedVf, ...] = ()
+    """The virtual functions among its interfaces."""
 
     @property
     def started(self) -> bool:
@@ -253,6 +255,14 @@ class Plan:
     """The cores that the spec names for the switch's workers; none: they were chosen here."""
     beside: Polled | None = field(default=None, compare=False)
     """What was polled on when it was made; None: it was kept, and has its CPUs whoever has claimed them since."""
+
+    @property
+    def vfs(self) -> dict[str, PlannedVf]:
+        """The virtual functions that are made for it, by who has them, as a spec names it."""
+        found = {f"ports.{port.name}": port.vf for port in self.ports if port.vf is not None}
+        for each in self.functions:
+            found |= {f"functions.{each.function}.interface.{vf.name}": vf for vf in each.vfs}
+        return found
 
     @property
     def tester(self) -> bool:

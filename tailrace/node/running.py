@@ -102,6 +102,7 @@ class Node:
         if self.plan.user is not None:
             check_user(self.plan.user, self.state.folder)
         self.check_ports_of(self.plan.ports)
+        check_functions(self.state, self.plan.vfs)
 
     def check_cores(self) -> None:
         """Whether the cores of the switch's workers are nobody else's. Raises Refused."""
@@ -120,7 +121,6 @@ class Node:
 
     def check_ports_of(self, ports: Sequence[PlannedPort]) -> None:
         """Whether sockets and devices can be had. Raises Refused."""
-        check_functions(self.state, ports)
         for port in ports:
             try:
                 self._check_port(port)
@@ -146,7 +146,7 @@ class Node:
         if self.plan.pages:
             reserve_pages(self.state, self.plan.pages)
         self.prepare_interfaces(self.plan.ports)
-        take_functions(self.state, self.plan.ports)
+        take_functions(self.state, self.plan.vfs)
 
     def start(self) -> None:
         """Applies the plan; on return every function is attached and every chain is wired. Raises Failure."""

@@ -36,19 +36,20 @@ class CardNetlink:
         for each in functions.get_attrs("IFLA_VF_INFO") if functions is not None else ():
             found = {name: each.get_attr(f"IFLA_VF_{name}") for name in _NAMES}
             if any(part is not None and part["vf"] == number for part in found.values()):
-                return dict(_words(found))
+                return dict(words_of(found))
         return {}
 
     def write(self, interface: str, number: int, values: Mapping[str, Any]) -> None:
         with _route() as route:
-            function = {"vf": number, **_message(values)}
+            function = {"vf": number, **message_of(values)}
             route.link("set", index=socket.if_nametoindex(interface), vf=function)
 
 
 _NAMES = ("MAC", "VLAN", "RATE", "SPOOFCHK", "TRUST", "LINK_STATE")
 
 
-def _words(found: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
+def words_of(found: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
+    """What netlink says of a function, by its attributes, in the words of the spec."""
     if found["MAC"] is not None:
         yield "mac", found["MAC"]["mac"].lower()
     if found["VLAN"] is not None:
@@ -63,7 +64,8 @@ def _words(found: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
         yield "link", _LINKS[found["LINK_STATE"]["link_state"]]
 
 
-def _message(values: Mapping[str, Any]) -> dict[str, Any]:
+def message_of(values: Mapping[str, Any]) -> dict[str, Any]:
+    """The same the other way, as pyroute2 takes it."""
     said: dict[str, Any] = {}
     if "mac" in values:
         said["mac"] = values["mac"]

@@ -53,7 +53,7 @@ class FunctionRefused(Refused):
 
 
 class FunctionsRefused(Refused):
-    """Several cannot be had, by the names of their ports."""
+    """Several cannot be had, by the names of who is to have them."""
 
     def __init__(self, found: Iterable[tuple[str, FunctionRefused]]) -> None:
         self.found = tuple(found)
@@ -61,7 +61,7 @@ class FunctionsRefused(Refused):
 
     @property
     def lines(self) -> list[str]:
-        return list(dict.fromkeys(f"ports.{port}: {error}" for port, error in self.found))
+        return list(dict.fromkeys(f"{user}: {error}" for user, error in self.found))
 
     @property
     def whys(self) -> list[Why]:
@@ -70,7 +70,7 @@ class FunctionsRefused(Refused):
 
 @dataclass(frozen=True)
 class PlannedVf:
-    """A virtual function that a port is on."""
+    """A virtual function that a port is on, or a function has to itself."""
 
     of: str
     """Its card, as the spec names it."""
@@ -80,7 +80,7 @@ class PlannedVf:
     address: str
     """Its own, also before it is made."""
     functions: int
-    """How many the card needs for all ports."""
+    """How many the card needs for all."""
     settings: dict[str, Any] = field(default_factory=dict)
     """What the card is to do with it (`tailrace.spec.virtual_function`)."""
 
@@ -146,12 +146,12 @@ def is_there(tree: Tree, wanted: PlannedVf) -> bool:
 
 
 def obstacles(tree: Tree, wanted: Mapping[str, PlannedVf]) -> list[tuple[str, FunctionRefused]]:
-    """All that is in the way of functions for ports, by the ports' names; looks only."""
+    """All that is in the way of functions, by the names of who is to have them; looks only."""
     found = []
-    for port, each in wanted.items():
-        found += [(port, FunctionRefused(why, text)) for why, text in _of_card(tree, each)]
+    for user, each in wanted.items():
+        found += [(user, FunctionRefused(why, text)) for why, text in _of_card(tree, each)]
         if is_there(tree, each):
-            found += [(port, FunctionRefused(why, text)) for why, text in _of_function(tree, each)]
+            found += [(user, FunctionRefused(why, text)) for why, text in _of_function(tree, each)]
     return found
 
 

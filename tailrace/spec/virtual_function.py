@@ -77,6 +77,19 @@ class VirtualFunction(Model):
         return f"{self.of}/{self.number}"
 
     @property
+    def uri(self) -> str:
+        """All of it as one word: vf:ens1f0/0,mac=02:00:00:00:00:0a,trust=true."""
+        said = self.model_dump(mode="json", exclude={"of", "number"}, exclude_none=True)
+        return ",".join((f"vf:{self.name}", *(f"{word}={_text(value)}" for word, value in said.items())))
+
+    @classmethod
+    def of_uri(cls, uri: str) -> VirtualFunction:
+        """From what `uri` has made."""
+        name, *words = uri.removeprefix("vf:").split(",")
+        given = dict(word.partition("=")[::2] for word in words)
+        return cls.model_validate_strings(_expand(name) | {"number": name.rpartition("/")[2]} | given)
+
+    @property
     def settings(self) -> dict[str, Any]:
         """What the card is to do with it, by the words of the spec; rates in Mbps."""
         words = ("mac", "vlan", "spoof_check", "trust", "link")
@@ -88,6 +101,10 @@ class VirtualFunction(Model):
             if value is not None:
                 found[word] = value // 1_000_000
         return found
+
+
+def _text(value: Any) -> str:
+    return str(value).lower() if isinstance(value, bool) else str(value)
 
 
 def _expand(text: str) -> dict[str, Any]:

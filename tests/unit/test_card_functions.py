@@ -18,8 +18,9 @@ from tailrace.errors import Failure, Mistake
 from tailrace.node.card_functions import check_functions, give_back, missing_functions, take_functions
 from tailrace.node.difference import difference
 from tailrace.node.plan import make_plan
-from tailrace.node.planned import Plan, PlannedPort
+from tailrace.node.planned import Plan
 from tailrace.node.record import MadeFunctions, Record, State, TakenFunction, hold
+from tailrace.resources.card_netlink import message_of, words_of
 from tailrace.resources.topology import Cpu
 from tailrace.resources.tree import Tree
 from tailrace.resources.virtual_functions import (
@@ -31,6 +32,7 @@ from tailrace.resources.virtual_functions import (
     unmake,
 )
 from tailrace.spec.load import parse_located
+from tailrace.spec.model import Spec
 from tailrace.switch.config import configuration
 
 AS_MADE: dict[str, Any] = {
@@ -60,9 +62,9 @@ class Card:
         self.settings[number] |= values
 
 
-def planned(number: int, *, functions: int = 2, of: str = "ens1f0", **settings: Any) -> PlannedPort:
-    vf = PlannedVf(of, CARD, number, function_at(number), functions, settings)
-    return PlannedPort(f"port{number}", f"port{number}", f"pci:{vf.address}", vf=vf)
+def planned(number: int, *, functions: int = 2, **settings: Any) -> dict[str, PlannedVf]:
+    """One, for a port."""
+    return {f"ports.port{number}": PlannedVf("ens1f0", CARD, number, function_at(number), functions, settings)}
 
 
 @pytest.fixture
@@ -105,7 +107,7 @@ def whys(raised: pytest.ExceptionInfo[FunctionsRefused]) -> list[Why]:
 
 def test_functions_are_made_set_bound_and_all_is_as_before(kernel: SriovKernel, state: State) -> None:
     before, card = files(kernel), Card()
-    take_functions(state, [planned(0, **WANTED), planned(1)], kernel, card)
+    take_functions(state, {**planned(0, **WANTED), **planned(1)}, kernel, card)
     assert kernel.text(f"{PCI}/devices/{CARD}/sriov_numvfs") == "2"
     assert kernel.text(f"{PCI}/devices/{CARD}/sriov_drivers_autoprobe") == "1"
     assert [kernel.target(f"{PCI}/devices/{function_at(number)}/driver") for number in (0, 1)] == ["vfio-pci"] * 2
@@ -120,7 +122,7 @@ def test_it_is_on_record_before_anything_is_changed(kernel: SriovKernel, state: 
     """Cut short at every write: what is on record then is enough to undo all of it."""
     before = files(kernel)
     whole = SriovKernel(kernel.root)
-    take_functions(state, [planned(0, **WANTED)], whole, Card())
+    take_functions(state, planned(0, **WANTED), whole, Card())
     writes = len(whole.written)
     assert undo(state, kernel, Card()) == []
     assert writes == 5
@@ -134,7 +136,7 @@ def test_it_is_on_record_before_anything_is_changed(kernel: SriovKernel, state: 
                 super().write(path, value)
 
         with pytest.raises(KeyboardInterrupt):
-            take_functions(again, [planned(0, **WANTED)], Cut(kernel.root), Card())
+            take_functions(again, planned(0, **WANTED), Cut(kernel.root), Card())
         assert undo(again, kernel, Card()) == []
         assert files(kernel) == before, last
 
@@ -156,11 +158,11 @@ def test_a_card_whose_link_goes_when_functions_are_made(tmp_path: Path, state: S
             assert next(looked) == "1"
             super().write(interface, number, values)
 
-    take_functions(state, [planned(0, max_rate=100)], Resetting(tmp_path / "root"), Linked())
+    take_functions(state, planned(0, max_rate=100), Resetting(tmp_path / "root"), Linked())
 
 
 def test_taking_them_again_changes_nothing(kernel: SriovKernel, state: State) -> None:
-    card, ports = Card(), [planned(0, **WANTED)]
+    card, ports = Card(), planned(0, **WANTED)
     take_functions(state, ports, kernel, card)
     things, written, messages = list(state.record.things), len(kernel.written), len(card.messages)
     take_functions(state, ports, kernel, card)
@@ -169,8 +171,8 @@ def test_taking_them_again_changes_nothing(kernel: SriovKernel, state: State) ->
 
 def test_a_setting_that_is_left_out_is_as_found(kernel: SriovKernel, state: State) -> None:
     card = Card()
-    take_functions(state, [planned(0, **WANTED)], kernel, card)
-    take_functions(state, [planned(0, vlan=20, qos=0)], kernel, card)
+    take_functions(state, planned(0, **WANTED), kernel, card)
+    take_functions(state, planned(0, vlan=20, qos=0), kernel, card)
     assert card.settings[0] == AS_MADE | {"vlan": 20}
 
 
@@ -180,7 +182,7 @@ def test_functions_that_were_there_stay(kernel: SriovKernel, state: State) -> No
     card = Card()
     card.settings[2] = AS_MADE | {"vlan": 7, "mac": "02:00:00:00:00:02"}
     before, settings = files(kernel), dict(card.settings[2])
-    take_functions(state, [planned(2, functions=3, **WANTED)], kernel, card)
+    take_functions(state, planned(2, functions=3, **WANTED), kernel, card)
     assert not [thing for thing in state.record.things if isinstance(thing, MadeFunctions)]
     assert kernel.target(f"{PCI}/devices/{function_at(2)}/driver") == "vfio-pci"
     assert undo(state, kernel, card) == []
@@ -190,7 +192,7 @@ def test_functions_that_were_there_stay(kernel: SriovKernel, state: State) -> No
 def test_the_record_is_read_back(kernel: SriovKernel, tmp_path: Path) -> None:
     folder = tmp_path / "state"
     with hold(folder) as state:
-        take_functions(state, [planned(0, **WANTED)], kernel, Card())
+        take_functions(state, planned(0, **WANTED), kernel, Card())
         things = list(state.record.things)
     with hold(folder) as state:
         assert state.record.things == things
@@ -200,7 +202,7 @@ def test_the_record_is_read_back(kernel: SriovKernel, tmp_path: Path) -> None:
 
 def test_a_card_that_was_reset(kernel: SriovKernel, state: State) -> None:
     """Its functions go, and are made again as they were to be."""
-    card, ports = Card(), [planned(0, **WANTED), planned(1)]
+    card, ports = Card(), {**planned(0, **WANTED), **planned(1)}
     before = files(kernel)
     take_functions(state, ports, kernel, card)
     assert missing_functions(ports, kernel) == []
@@ -216,17 +218,17 @@ def test_a_card_that_was_reset(kernel: SriovKernel, state: State) -> None:
 
 
 def test_a_card_that_has_gone_has_nothing_to_be_undone(kernel: SriovKernel, state: State) -> None:
-    take_functions(state, [planned(0, **WANTED)], kernel, Card())
+    take_functions(state, planned(0, **WANTED), kernel, Card())
     kernel.at(f"{PCI}/devices/{CARD}").unlink()
     assert undo(state, kernel, Card()) == []
     with pytest.raises(FunctionsRefused, match="the card ens1f0 is gone") as raised:
-        take_functions(state, [planned(0)], kernel, Card())
+        take_functions(state, planned(0), kernel, Card())
     assert Why.GONE in whys(raised)
 
 
 def test_functions_of_somebody_else_are_not_removed(kernel: SriovKernel, state: State) -> None:
     """Ours went with a reset; then somebody has made others."""
-    take_functions(state, [planned(0)], kernel, Card())
+    take_functions(state, planned(0), kernel, Card())
     kernel.write(f"{ROOT}/{CARD}/sriov_numvfs", "0")
     kernel.write(f"{ROOT}/{CARD}/sriov_numvfs", "5")
     assert undo(state, kernel, Card()) == []
@@ -240,7 +242,7 @@ def test_all_that_is_in_the_way_is_said_at_once(tmp_path: Path, state: State) ->
     kernel = SriovKernel(tmp_path / "root")
     before = files(kernel)
     with pytest.raises(FunctionsRefused) as raised:
-        take_functions(state, [planned(0, functions=9)], kernel, Card())
+        take_functions(state, planned(0, functions=9), kernel, Card())
     assert whys(raised) == [Why.DOWN, Why.NO_IOMMU, Why.NO_VFIO, Why.TOO_MANY]
     assert raised.value.lines[0] == (
         "ports.port0: ens1f0 is down, and its functions with it; run `sudo ip link set ens1f0 up`"
@@ -252,7 +254,7 @@ def test_all_that_is_in_the_way_is_said_at_once(tmp_path: Path, state: State) ->
 def test_a_number_of_functions_that_is_fixed(kernel: SriovKernel, state: State) -> None:
     kernel.write(f"{ROOT}/{CARD}/sriov_numvfs", "1")
     with pytest.raises(FunctionsRefused, match="has 1 virtual functions and 2 are needed") as raised:
-        check_functions(state, [planned(1)], kernel)
+        check_functions(state, planned(1), kernel)
     assert whys(raised) == [Why.FIXED]
 
 
@@ -260,7 +262,7 @@ def test_a_function_that_another_process_has(
     kernel: SriovKernel, state: State, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(time, "monotonic", iter(range(0, 1000, 10)).__next__)
-    take_functions(state, [planned(0)], kernel, Card())
+    take_functions(state, planned(0), kernel, Card())
     make(kernel.root, {"/proc/77/comm": "qemu-system-x86", "/proc/78/comm": "cat"})
     link(kernel.root, "/proc/77/fd/9", "/dev/vfio/30")
     link(kernel.root, "/proc/78/fd/9", "/dev/vfio/31")
@@ -268,7 +270,7 @@ def test_a_function_that_another_process_has(
     assert undo(state, kernel, Card()) == [problem, problem]
     assert kernel.text(f"{ROOT}/{CARD}/sriov_numvfs") == "2"
     with pytest.raises(FunctionsRefused, match=r"ens1f0/0 is in use by process 77 \(qemu-system-x86\)") as raised:
-        check_functions(State(state.folder, Record(boot="")), [planned(0)], kernel)
+        check_functions(State(state.folder, Record(boot="")), planned(0), kernel)
     assert whys(raised) == [Why.IN_USE]
 
 
@@ -276,7 +278,7 @@ def test_a_function_that_is_an_interface_of_linux(kernel: SriovKernel, state: St
     kernel.write(f"{ROOT}/{CARD}/sriov_numvfs", "2")
     make(kernel.root, {f"{ROOT}/{function_at(0)}/net/ens1f0v0/mtu": "1500", "/sys/class/net/ens1f0v0/flags": "0x1003"})
     with pytest.raises(FunctionsRefused, match="run `sudo ip link set ens1f0v0 down`") as raised:
-        check_functions(state, [planned(0)], kernel)
+        check_functions(state, planned(0), kernel)
     assert whys(raised) == [Why.IN_USE]
 
 
@@ -285,7 +287,7 @@ def test_a_group_with_a_device_that_linux_uses(tmp_path: Path, state: State) -> 
     add_card(tmp_path / "root")
     kernel, before = SriovKernel(tmp_path / "root", shared=True), files(SriovKernel(tmp_path / "root"))
     with pytest.raises(FunctionsRefused, match=f"shares IOMMU group 20 with {CARD} .igb.") as raised:
-        take_functions(state, [planned(0, functions=1)], kernel, Card())
+        take_functions(state, planned(0, functions=1), kernel, Card())
     assert whys(raised) == [Why.SHARED_GROUP]
     assert undo(state, kernel, Card()) == []
     assert files(kernel) == before
@@ -293,7 +295,7 @@ def test_a_group_with_a_device_that_linux_uses(tmp_path: Path, state: State) -> 
 
 def test_a_driver_that_refuses_is_named_with_each_of_its_words(kernel: SriovKernel, state: State) -> None:
     before, card = files(kernel), Card("min_rate", "link")
-    ports = [planned(0, max_rate=100, link="enable"), planned(1, min_rate=10, vlan=3)]
+    ports = {**planned(0, max_rate=100, link="enable"), **planned(1, min_rate=10, vlan=3)}
     with pytest.raises(FunctionsRefused) as raised:
         take_functions(state, ports, kernel, card)
     assert whys(raised) == [Why.REFUSED] * 3
@@ -309,9 +311,16 @@ def test_a_card_without_room_for_functions(tmp_path: Path, state: State) -> None
     kernel = SriovKernel(tmp_path / "root", refuses={"sriov_numvfs": errno.ENOMEM})
     before = files(kernel)
     with pytest.raises(Failure, match="does not make 2 virtual functions: Cannot allocate memory"):
-        take_functions(state, [planned(0)], kernel, Card())
+        take_functions(state, planned(0), kernel, Card())
     assert undo(state, kernel, Card()) == []
     assert files(kernel) == before
+
+
+def test_who_is_not_root_is_told_so(tmp_path: Path, state: State) -> None:
+    add_card(tmp_path / "root")
+    kernel = SriovKernel(tmp_path / "root", refuses={"sriov_drivers_autoprobe": errno.EACCES})
+    with pytest.raises(Mistake, match="virtual functions of ens1f0 are made by root"):
+        take_functions(state, planned(0), kernel, Card())
 
 
 @pytest.mark.parametrize(
@@ -349,18 +358,41 @@ def test_where_a_function_will_be(kernel: SriovKernel) -> None:
 
 
 def test_a_function_that_linux_puts_elsewhere(kernel: SriovKernel, state: State) -> None:
-    port = planned(0)
-    assert port.vf is not None
-    port = replace(port, vf=replace(port.vf, address="0000:3b:1f.7"))
+    port = {"ports.port0": replace(planned(0)["ports.port0"], address="0000:3b:1f.7")}
     with pytest.raises(FunctionsRefused, match=f"is at {function_at(0)}, not at 0000:3b:1f.7") as raised:
-        take_functions(state, [port], kernel, Card())
+        take_functions(state, port, kernel, Card())
     assert whys(raised) == [Why.GONE]
     assert undo(state, kernel, Card()) == []
 
 
 def test_nothing_of_this_machine_is_looked_at_for_other_ports(state: State) -> None:
-    take_functions(state, [PlannedPort("wan", "wan", "if:veth0")], Tree(state.folder))
+    take_functions(state, {}, Tree(state.folder))
     assert state.record.things == []
+
+
+def test_the_words_of_netlink() -> None:
+    """As igb's were read in QEMU, and with what a driver does not tell."""
+    found: dict[str, Any] = {
+        "MAC": {"vf": 0, "mac": "02:00:00:00:00:0A"},
+        "VLAN": {"vf": 0, "vlan": 100, "qos": 3},
+        "RATE": {"vf": 0, "min_tx_rate": 0, "max_tx_rate": 500},
+        "SPOOFCHK": {"vf": 0, "spoofchk": 0},
+        "TRUST": {"vf": 0, "trust": 1},
+        "LINK_STATE": {"vf": 0, "link_state": 2},
+    }
+    words = dict(words_of(found))
+    assert words == {
+        "mac": "02:00:00:00:00:0a", "vlan": 100, "qos": 3, "min_rate": 0, "max_rate": 500,
+        "spoof_check": False, "trust": True, "link": "disable",
+    }  # fmt: skip
+    said = message_of(words)
+    assert said == {
+        "mac": "02:00:00:00:00:0a", "vlan": {"vlan": 100, "qos": 3}, "rate": {"min_tx_rate": 0, "max_tx_rate": 500},
+        "spoofchk": 0, "trust": 1, "link_state": 2,
+    }  # fmt: skip
+    assert message_of({"max_rate": 0, "min_rate": 0}) == {"rate": {"min_tx_rate": 0, "max_tx_rate": 0}}
+    unknown = {**dict.fromkeys(found), "SPOOFCHK": {"vf": 0, "spoofchk": 0xFFFFFFFF}, "LINK_STATE": {"link_state": 9}}
+    assert dict(words_of(unknown)) == {}
 
 
 # --- from a spec to a plan -----------------------------------------------------------------------------------------
@@ -416,6 +448,57 @@ def test_what_a_card_does_otherwise_is_a_change(kernel: SriovKernel, tmp_path: P
     assert change.detail == ("vf.vlan: 10 → as found", "vf.qos: 0 → as found", "vf.max_rate: 100 → 50")
 
 
+MACHINE = """\
+ports: {left: {vf: ens1f0/0}}
+functions:
+  fw:
+    kind: skeleton
+    runs: machine
+    interface:
+      - vhost-user
+      - passthrough: {of: ens1f0, number: 2, mac: '02:00:00:00:00:0b', min_rate: 10Mbps, trust: true}
+bridges: {b: [left, fw.0]}
+"""
+
+
+def test_a_function_that_a_machine_has_to_itself(kernel: SriovKernel, state: State) -> None:
+    spec, _ = parse_located(MACHINE, "s.yaml")
+    assert Spec.model_validate(spec.model_dump(by_alias=True)).functions == spec.functions
+    (fw,) = plan_of(MACHINE, kernel).functions
+    assert fw.interfaces == ("vhost-user", f"pci:{function_at(2)}")
+    settings = {"mac": "02:00:00:00:00:0b", "min_rate": 10, "trust": True}
+    vfs = plan_of(MACHINE, kernel).vfs
+    assert vfs == {
+        "ports.left": PlannedVf("ens1f0", CARD, 0, function_at(0), 3),
+        "functions.fw.interface.ens1f0/2": PlannedVf("ens1f0", CARD, 2, function_at(2), 3, settings),
+    }
+    before, card = files(kernel), Card()
+    take_functions(state, vfs, kernel, card)
+    assert card.settings[2] == AS_MADE | settings
+    assert undo(state, kernel, card) == []
+    assert files(kernel) == before
+
+
+@pytest.mark.parametrize(
+    ("was", "now", "said"),
+    [
+        ("number: 2", "number: 8", "7:7: functions.fw.interface: ens1f0 has at most 8 virtual functions"),
+        ("number: 2", "number: 0", "functions.fw.interface: vf:ens1f0/0 is 'left''s already"),
+        (
+            "of: ens1f0, number: 2",
+            f"of: '{CARD}', number: 0",
+            f"functions.fw: pci:{function_at(0)} is 'left''s already",
+        ),
+        ("{of: ens1f0, number: 2,", "{of: ens1f0, number: 2, qos: 1,", "passthrough: qos is the priority in"),
+        ("{of: ens1f0, number: 2,", "{of: ens1f0, number: x,", "passthrough: number: Input should be a valid integer"),
+    ],
+)
+def test_a_function_that_a_machine_cannot_have(kernel: SriovKernel, was: str, now: str, said: str) -> None:
+    with pytest.raises(Mistake) as raised:
+        plan_of(MACHINE.replace(was, now), kernel)
+    assert said in str(raised.value)
+
+
 @pytest.mark.parametrize(
     ("ports", "said"),
     [
@@ -429,8 +512,8 @@ def test_what_a_card_does_otherwise_is_a_change(kernel: SriovKernel, tmp_path: P
         ("a: {vf: e/1}, b: {vf: e/1}", "ports.b: vf:e/1 is the port 'a' already; expected each device once"),
         ("a: {vf: ens1f0/9}", "ports.a: ens1f0 has at most 8 virtual functions; expected a number from 0 to 7"),
         ("a: {vf: eth7/0}", "ports.a: there is no network card eth7; `tailrace host inspect` lists those"),
-        (f"a: {{vf: ens1f0/1}}, b: {{vf: '{CARD}/1'}}", f"ports.b: pci:{function_at(1)} is the port 'a' already"),
-        (f"a: {{vf: ens1f0/1}}, b: {{pci: '{function_at(1)}'}}", f"pci:{function_at(1)} is the port 'a' already"),
+        (f"a: {{vf: ens1f0/1}}, b: {{vf: '{CARD}/1'}}", f"ports.b: pci:{function_at(1)} is 'a''s already"),
+        (f"a: {{vf: ens1f0/1}}, b: {{pci: '{function_at(1)}'}}", f"pci:{function_at(1)} is 'a''s already"),
     ],
 )
 def test_a_spec_that_cannot_be(kernel: SriovKernel, ports: str, said: str) -> None:
@@ -441,7 +524,7 @@ def test_a_spec_that_cannot_be(kernel: SriovKernel, ports: str, said: str) -> No
 
 def test_each_thing_in_the_way_has_its_place_in_the_file() -> None:
     _, document = parse_located(SPEC, "s.yaml")
-    found = [(name, FunctionRefused(Why.DOWN, "it is down")) for name in ("left", "right")]
+    found = [(f"ports.{name}", FunctionRefused(Why.DOWN, "it is down")) for name in ("left", "right")]
     with pytest.raises(Mistake) as raised, document.locating():
         raise FunctionsRefused(found)
     assert list(raised.value.lines) == [
