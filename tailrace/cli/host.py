@@ -28,6 +28,7 @@ from tailrace.host.tuning import TuningPlan, make_tuning_plan
 from tailrace.host.watching import changes
 from tailrace.host.writers import Writers
 from tailrace.resources.boot import boot_id
+from tailrace.resources.cards import read_cards
 from tailrace.resources.tree import Tree
 from tailrace.spec.units import parse_duration
 
@@ -71,7 +72,7 @@ def inspect(
     ] = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Show the machine: topology, clocks, kernel; each capability, what it is for and how to enable it.
+    """Show the machine: topology, network cards, clocks, kernel; each capability, what it is for and how to enable it.
 
     \b
     tailrace host inspect
@@ -82,14 +83,15 @@ def inspect(
     def work() -> int:
         machine = machine_of(Tree(root))
         found = find_capabilities(machine)
+        cards = read_cards(machine.tree, machine.nics)
         if copy is not None:
             print(f"{copy_machine(copy, Tree(root))} files copied to {copy}", file=sys.stderr)
         if svg is not None:
             write_picture(svg, machine, _plan(root, profile, None)[1].roles)
         if as_json:
-            print_json(show.machine_document(machine, found))
+            print_json(show.machine_document(machine, found, cards))
         else:
-            wide_console().print(show.machine_tree(machine, found))
+            wide_console().print(show.machine_tree(machine, found, cards))
         return 0
 
     raise typer.Exit(run_command(work))

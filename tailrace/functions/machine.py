@@ -82,7 +82,7 @@ class InMachine(Starter):
         return "socket" if interface == VHOST_USER else "interface"
 
     def refuses_interface(self, interface: str) -> str | None:
-        if passed_through(interface):
+        if passed_through(interface) and not interface.startswith("vf:"):
             try:
                 check_passthrough(interface.removeprefix("pci:"))
             except Mistake as mistake:

@@ -25,6 +25,7 @@ from tailrace.host.knobs import FAMILIES, Context, Knob
 from tailrace.host.machine import read_machine
 from tailrace.host.profile import load_profile, profile_names
 from tailrace.host.values import Values
+from tailrace.resources.cards import read_cards
 from tailrace.resources.roles import deal_roles
 from tailrace.resources.tree import Tree
 
@@ -52,6 +53,12 @@ class Recording(Tree):
         if text is not None:
             self.packed[path] = self.at(path).read_bytes()
         return text
+
+    def raw(self, path: str, most: int) -> bytes | None:
+        content = super().raw(path, most)
+        if content is not None:
+            self.packed[path] = content
+        return content
 
     def exists(self, path: str) -> bool:
         found = super().exists(path)
@@ -87,7 +94,7 @@ def copy_machine(folder: Path, tree: Tree | None = None) -> int:
         at.parent.mkdir(parents=True, exist_ok=True)
         # A link on the way to this one is a folder here, so its own words would lead elsewhere.
         at.symlink_to(os.path.relpath(folder / _real(recording, path), at.parent))
-    for path in sorted(recording.there - recording.texts.keys() - recording.links.keys()):
+    for path in sorted(recording.there - recording.texts.keys() - recording.links.keys() - recording.packed.keys()):
         _through(recording, folder, path).mkdir(parents=True, exist_ok=True)
     for path, text in sorted(recording.texts.items()):
         at = _through(recording, folder, path)
@@ -103,6 +110,7 @@ def copy_machine(folder: Path, tree: Tree | None = None) -> int:
 def _read_all(tree: Recording) -> None:
     machine = read_machine(tree)
     find_capabilities(machine)
+    read_cards(tree, machine.nics)
     values = Values(tree)
     for name in profile_names():
         profile = load_profile(name)

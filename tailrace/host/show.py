@@ -17,8 +17,10 @@ from tailrace.host.capabilities.base import in_this_tree
 from tailrace.host.command_line import show_line
 from tailrace.host.machine import DISTURBERS, Machine
 from tailrace.host.setting import Form, Setting, meaning, plain
+from tailrace.host.show_cards import card_document, card_lines
 from tailrace.host.tuner import Checked, Outcome, State
 from tailrace.host.tuning import Step, TuningPlan
+from tailrace.resources.cards import Card
 from tailrace.resources.cpus import show_list
 from tailrace.resources.roles import Roles, show_roles
 from tailrace.resources.topology import CPUS, Nic, Node
@@ -36,10 +38,11 @@ _STYLES = {
 }
 
 
-def machine_document(machine: Machine, found: Sequence[Found]) -> dict[str, Any]:
+def machine_document(machine: Machine, found: Sequence[Found], cards: Sequence[Card] = ()) -> dict[str, Any]:
     """Everything that inspecting found."""
     kernel = asdict(machine.kernel)
     kernel.pop("config")
+    of_nic = {card.address: card for card in cards}
     return {
         "architecture": machine.architecture,
         "vendor": machine.vendor,
@@ -47,7 +50,7 @@ def machine_document(machine: Machine, found: Sequence[Found]) -> dict[str, Any]
         "cpus": [{**asdict(cpu), "core": cpu.core} for cpu in machine.cpus],
         "nodes": [asdict(node) for node in machine.nodes],
         "caches": [asdict(cache) for cache in machine.caches],
-        "nics": [asdict(nic) for nic in machine.nics],
+        "nics": [{**asdict(nic), **card_document(of_nic.get(nic.address))} for nic in machine.nics],
         "accelerators": [asdict(each) for each in machine.accelerators],
         "clock": asdict(machine.clock),
         "power": asdict(machine.power),
@@ -68,8 +71,9 @@ def machine_document(machine: Machine, found: Sequence[Found]) -> dict[str, Any]
     }
 
 
-def machine_tree(machine: Machine, found: Sequence[Found]) -> Branches:
+def machine_tree(machine: Machine, found: Sequence[Found], cards: Sequence[Card] = ()) -> Branches:
     """Topology, kernel and capabilities as a tree."""
+    of_nic = {card.address: card for card in cards}
     top = Branches(Text(f"{machine.model}: {machine.parts}", style="bold"))
     for node in machine.nodes:
         huge = ", ".join(f"{pool.free} of {pool.total} × {size_words(pool.kib)}" for pool in node.huge)
@@ -84,7 +88,9 @@ def machine_tree(machine: Machine, found: Sequence[Found]) -> Branches:
                 vfs = f", virtual functions {nic.vfs} of {nic.most_vfs}" if nic.most_vfs else ""
                 speed = f", {nic.mbps / 1000:g} Gbit/s" if nic.mbps else ""
                 queues = f", {nic.queues} queue{'' if nic.queues == 1 else 's'}" if nic.queues else ""
-                branch.add(f"{nic_words(nic)} ({nic.driver}{speed}{queues}{vfs})")
+                leaf = branch.add(f"{nic_words(nic)} ({nic.driver}{speed}{queues}{vfs})")
+                for line in card_lines(of_nic.get(nic.address)):
+                    leaf.add(Text(line, style="dim"))
         for device in machine.accelerators:
             if machine.home(device.node) == node.number:
                 branch.add(f"{device.name} at {device.address}")

@@ -18,6 +18,7 @@ from tailrace.errors import Failure, Mistake, Refused, TailraceError
 from tailrace.functions.runtimes import STARTERS
 from tailrace.functions.show import tell
 from tailrace.functions.threads import WAIT_MS, Resized
+from tailrace.node.card_functions import have_functions, return_functions, take_functions
 from tailrace.node.difference import Difference
 from tailrace.node.planned import Plan
 from tailrace.node.record import FilePath, Namespace, Process, State
@@ -77,6 +78,7 @@ def change_over(
     except BaseException:
         _tell_as_before(state, wanted.tell, wanted.resize)
         _take_back(state, fabric, staged, [each for each in state.record.things if each not in before])
+        _set_as_before(state)
         raise
     with undisturbed():
         state.record.instances = wanted.instances
@@ -87,6 +89,8 @@ def change_over(
         problems = end_processes(state, wanted.stop) + end_namespaces(
             state, {each.name for each in node.plan.functions}
         )
+        if have_functions(state):
+            problems += return_functions(state, node.plan.vfs)
         forget_sockets(state, _sockets(wanted.config))
     if problems:
         raise Failure(f"the change is made, but not everything old has ended: {'; '.join(problems)}")
@@ -143,6 +147,14 @@ def _tell_as_before(state: State, names: Collection[str], resized: Collection[st
             if each.name in resized and each.elastic:
                 with suppress(TailraceError):
                     resize_functions(state, plan, [each.name], time.monotonic())
+
+
+def _set_as_before(state: State) -> None:
+    """Has cards do with virtual functions what the plan on record says. One that has gone has nothing to be told."""
+    if state.record.changing is not None or not have_functions(state):
+        return
+    with undisturbed(), suppress(TailraceError):
+        take_functions(state, Plan.read(state.record.plan).vfs)
 
 
 def _sockets(config: Config) -> list[str]:
@@ -239,7 +251,10 @@ def recover(state: State, fabric: TailraceFabric) -> list[str]:
         became = "undone"
     forget_sockets(state, _sockets(fabric.configuration()[1]))
     state.record.changing = None
+    if have_functions(state):
+        return_functions(state, Plan.read(state.record.plan).vfs)
     state.save()
+    _set_as_before(state)
     names = [function_name(each.name) for each in state.processes()]
     _tell_as_before(state, names, names)
     return [f"a change to {changing.to.spec} that was cut short is {became}"]

@@ -138,6 +138,7 @@ def difference(
         if name not in after:
             stop.append(instance_name(name, instances.get(name, 1)))
             changes.append(Change("remove", "process", name))
+    changes += _set_otherwise(old, new) if old else []
     around = [name for name in after if name in around and name not in start]
     config = configuration(new, sockets, which, around)
     found = config_changes(running, config)
@@ -166,6 +167,28 @@ def difference(
         resize=tuple(resize),
         fixed=tuple(_fixed(old, new, granted or Granted())) if old else (),
     )
+
+
+def _set_otherwise(old: Plan, new: Plan) -> list[Change]:
+    """What cards are to do otherwise with virtual functions that stay."""
+    before = old.vfs
+    found = []
+    for user, vf in new.vfs.items():
+        was = before.get(user)
+        if was is None or was.address != vf.address:
+            continue
+        words = dict.fromkeys((*was.settings, *vf.settings))
+        pairs = ((word, was.settings.get(word), vf.settings.get(word)) for word in words)
+        said = [f"vf.{word}: {_as_found(first)} → {_as_found(then)}" for word, first, then in pairs if first != then]
+        if said:
+            section, name = user.split(".")[:2]
+            what = "port" if section == "ports" else "process"
+            found.append(Change("change", what, name, tuple(said)))
+    return found
+
+
+def _as_found(value: Any) -> Any:
+    return "as found" if value is None else value
 
 
 def _free(function: PlannedFunction, alive: Collection[str], running: Config) -> int:

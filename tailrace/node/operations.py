@@ -15,6 +15,7 @@ from tailrace.errors import Failure, Interrupted, Mistake, TailraceError
 from tailrace.functions.runtime import Origin, Starter
 from tailrace.functions.runtimes import STARTERS
 from tailrace.functions.threads import Resized
+from tailrace.node.card_functions import check_functions, missing_functions, take_functions
 from tailrace.node.change import change_over, end_processes, recover
 from tailrace.node.claiming import claim_plans
 from tailrace.node.difference import Difference, difference
@@ -171,8 +172,32 @@ def _taken_up(state: State) -> tuple[Node, list[str]]:
         node.fabric.close()
         raise
     plan = Plan.read(state.record.plan)
+    said += _made_again(state, plan)
     quietly(lambda: claim_plans(state, plan))
     return replace(node, plan=plan, notes=[]), said
+
+
+def _made_again(state: State, plan: Plan) -> list[str]:
+    """What is to be said of virtual functions that had gone. Where they cannot be made again, nothing else waits."""
+    try:
+        names = ", ".join(_make_again(state, plan))
+    except TailraceError as error:
+        return [f"virtual functions that had gone cannot be made again: {error}"]
+    return [f"virtual functions that had gone are made again: {names}"] if names else []
+
+
+def _make_again(state: State, plan: Plan) -> list[str]:
+    lost = missing_functions(plan.vfs)
+    if lost:
+        take_functions(state, plan.vfs)
+    return lost
+
+
+def make_functions_again(held: Held) -> list[str]:
+    """Makes virtual functions again that went with a reset of their card, for the switch to open; returns which. Raises
+    Failure, Mistake."""
+    state = held.state()
+    return _make_again(state, Plan.read(state.record.plan))
 
 
 def _ended(state: State) -> list[str]:
@@ -314,6 +339,7 @@ def _check_new_ports(node: Node, plan: Plan) -> list[PlannedPort]:
     known = {port.name for port in node.plan.ports}
     fresh = [port for port in plan.ports if port.name not in known]
     replace(node, plan=plan).check_ports_of(fresh)
+    check_functions(node.state, plan.vfs)
     return fresh
 
 
@@ -453,6 +479,7 @@ def _apply(
         if plan.huge and wanted.start:
             reserve_pages(state, plan.pages_of(wanted.start))
         new.prepare_interfaces(fresh)
+        take_functions(state, plan.vfs)
 
     def commit() -> None:
         state.record.plan, state.record.spec = plan.as_data(), spec

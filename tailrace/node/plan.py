@@ -33,10 +33,15 @@ from tailrace.process.process import real_time_refusal
 from tailrace.resources.ledger import exclusive_of_others, polled_on
 from tailrace.resources.place import FUNCTION_PRIORITY, Placement, TooFewCpus, keep_places, place, with_shared
 from tailrace.resources.topology import Cpu
+from tailrace.resources.tree import Tree
+from tailrace.resources.virtual_functions import FunctionRefused, PlannedVf, locate
+from tailrace.spec.interface import passed_through
 from tailrace.spec.model import MOST_REPLICAS, TESTER_ENDS, Function, Port, Spec, replica_name
+from tailrace.spec.port import Device
 from tailrace.spec.position import Document, Location, naming, raise_any
 from tailrace.spec.source import SpecError
 from tailrace.spec.units import show_size
+from tailrace.spec.virtual_function import VirtualFunction
 
 __all__ = [
     "TESTER_BUFFERS_MIB",
@@ -60,15 +65,16 @@ def make_plan(
     keep: Placement | None = None,
     folder: Path | None = None,
     own: Collection[Path] = (),
+    tree: Tree | None = None,
 ) -> Plan:
     """The plan for a spec on this machine (or on `cpus`, with `memory` bytes). Raises Mistake if it cannot be had here.
 
     `real_time` True asks the kernel whether real-time priorities may be used; otherwise it is the refusal, or None.
     `document` knows where in the file a mistake is. `keep` is the placement of what is up: who stays is not moved.
     `folder` is where relative paths begin; this process's own unless given. `own` are the state folders whose CPUs are
-    not somebody else's.
+    not somebody else's. `tree` has the network cards; this machine's own unless given.
     """
-    maker = _Maker(spec, document, folder or Path.cwd())
+    maker = _Maker(spec, document, folder or Path.cwd(), tree or Tree())
     used = maker.used_functions()
     maker.check_memory(used, memory)
     maker.check_interfaces(used)
@@ -82,7 +88,8 @@ def make_plan(
     cpus = usable.cpus
     ports = maker.ports(used)
     raise_any(maker.problems)
-    functions = maker.functions(used)
+    ports, functions = maker.count_vfs(ports, maker.functions(used))
+    raise_any(maker.problems)
     refusal = real_time_refusal(FUNCTION_PRIORITY) if real_time is True else real_time
     tester = any(port.owner in TESTER_ENDS for port in ports)
     workers = spec.fabric.number
@@ -311,8 +318,9 @@ def _check_shared_out(plan: Plan, name: str, first: PlannedFunction, ports: Iter
 class _Maker:
     """The parts of a plan, one by one."""
 
-    def __init__(self, spec: Spec, document: Document | None, folder: Path) -> None:
+    def __init__(self, spec: Spec, document: Document | None, folder: Path, tree: Tree) -> None:
         self.spec = spec
+        self.tree = tree
         self.document = document
         self.folder = folder
         self.device_names = _device_names(spec)
@@ -451,9 +459,9 @@ class _Maker:
                     add_function(function)
                 elif hop.device is not None and self.spec.device_port(hop.device.uri) is None:
                     name = self.device_names[hop.device.uri]
-                    uri = _whole(hop.device.uri, self.folder)
-                    add(PlannedPort(name, uri, uri, hop.queues))
                     self._stands_for(name, chain_name, index)
+                    uri, vf = self._device(name, hop.device)
+                    add(PlannedPort(name, uri, uri, hop.queues, vf=vf))
                 else:
                     add(self._named(self._end(str(hop))))
         for bridge in self.spec.bridges.values():
@@ -469,6 +477,35 @@ class _Maker:
             if "." not in name:
                 add(self._named(name))
         return list(found.values())
+
+    def count_vfs(
+        self, ports: list[PlannedPort], functions: list[PlannedFunction]
+    ) -> tuple[list[PlannedPort], list[PlannedFunction]]:
+        """The same, where each virtual function says how many its card needs for all. A device that two have is
+        noted."""
+        vfs = [port.vf for port in ports if port.vf is not None] + [vf for each in functions for vf in each.vfs]
+        if not vfs:
+            return ports, functions
+        need: dict[str, int] = {}
+        for vf in vfs:
+            need[vf.card] = max(need.get(vf.card, 0), vf.number + 1, vf.functions)
+        has: dict[str, str] = {}
+        users = [(("ports", port.name), port.device) for port in ports if port.device is not None]
+        users += [
+            (("functions", each.function), uri) for each in functions for uri in each.interfaces if passed_through(uri)
+        ]
+        for at, uri in users:
+            if uri in has:
+                self.refuse(at, f"{uri} is {has[uri]!r}'s already; expected each device once")
+            has.setdefault(uri, at[1])
+
+        def counted(vf: PlannedVf) -> PlannedVf:
+            return replace(vf, functions=need[vf.card])
+
+        return (
+            [port if port.vf is None else replace(port, vf=counted(port.vf)) for port in ports],
+            [replace(each, vfs=tuple(map(counted, each.vfs))) for each in functions],
+        )
 
     def _stands_for(self, port: str, chain: str, index: int) -> None:
         """Notes where in the file the device of a port stands."""
@@ -486,7 +523,7 @@ class _Maker:
 
     def _port(self, name: str, owner: str, settings: str) -> PlannedPort:
         port = self.spec.ports.get(settings, Port())
-        uri = _whole(port.device.uri, self.folder) if port.device else None
+        uri, vf = self._device(name, port.device) if port.device else (None, None)
         function = self.spec.functions.get(settings.rpartition(".")[0])
         runtime = RUNTIMES[function.runs] if function is not None else None
         own, behind = None, PlannedPort.behind
@@ -513,6 +550,36 @@ class _Maker:
             waits=function is not None and function.on_failure == "block",
             behind=behind,
             spread=function is not None and self._threads(function) > 1,
+            vf=vf,
+        )
+
+    def _device(self, port: str, device: Device) -> tuple[str, PlannedVf | None]:
+        """The URI that the switch opens, and the virtual function that it is of. One that cannot be is noted."""
+        if device.vf is None:
+            return _whole(device.uri, self.folder), None
+        at = self.document.stand_ins.get(port, ("ports", port)) if self.document else ("ports", port)
+        found = self._vf(at, device.vf)
+        return (device.uri, None) if found is None else (f"pci:{found.address}", found)
+
+    def _vf(self, at: Location, wanted: VirtualFunction) -> PlannedVf | None:
+        """None if it cannot be, which is noted."""
+        try:
+            card, address = locate(self.tree, wanted.of, wanted.number)
+        except FunctionRefused as error:
+            self.refuse(at, str(error))
+            return None
+        return PlannedVf(wanted.of, card, wanted.number, address, wanted.functions or 0, wanted.settings)
+
+    def _interfaces(self, name: str, interfaces: Sequence[str]) -> tuple[tuple[str, ...], tuple[PlannedVf, ...]]:
+        """What the guest of a function sees, with the addresses of virtual functions, and these."""
+        found: dict[str, PlannedVf] = {}
+        for each in interfaces:
+            if each.startswith("vf:"):
+                vf = self._vf(("functions", name, "interface"), VirtualFunction.of_uri(each))
+                found |= {each: vf} if vf is not None else {}
+        return (
+            tuple(f"pci:{found[each].address}" if each in found else each for each in interfaces),
+            tuple(found.values()),
         )
 
     def _queues(self, function: Function | None, port: Port) -> int:
@@ -542,6 +609,7 @@ class _Maker:
         for name in used:
             function = self.spec.functions[name]
             queues = [self._queues(function, self.spec.ports.get(port, Port())) for port in function.port_names(name)]
+            interfaces, vfs = self._interfaces(name, function.interfaces)
             for index, (number, state) in enumerate(function.replicas.items()):
                 replica = replica_name(name, number)
                 found.append(
@@ -560,7 +628,7 @@ class _Maker:
                         function.on_failure,
                         str(self.folder / function.image) if function.disk and function.image else function.image,
                         latency=function.latency,
-                        interfaces=tuple(function.interfaces),
+                        interfaces=interfaces,
                         driver=function.driver,
                         domain=function.domain,
                         health=_health(function),
@@ -569,6 +637,7 @@ class _Maker:
                         told=function.own_settings.told(),
                         most_cpus=function.cpus.most,
                         stacked=function.cpus.stacked,
+                        vfs=vfs,
                     )
                 )
         return found

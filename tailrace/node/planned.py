@@ -20,6 +20,7 @@ from tailrace.functions.runtimes import STARTERS
 from tailrace.resources.hugepages import PAGE_MIB
 from tailrace.resources.ledger import Polled
 from tailrace.resources.place import Place, Placement
+from tailrace.resources.virtual_functions import PlannedVf
 from tailrace.spec.kind import Network
 from tailrace.spec.match import NAMES
 from tailrace.spec.model import TESTER_ENDS
@@ -61,6 +62,9 @@ class PlannedPort:
     """Its queues have flows, whoever sends them: a thread of the function each, at the most."""
     behind: Behind = "socket"
     """Of a function's port: what the switch opens. An interface has its name from `tailrace.switch.config`."""
+
+    vf: PlannedVf | None = None
+    """The virtual function that `device` is: it is made and bound before, and given back afterwards."""
 
     @property
     def guest(self) -> bool:
@@ -124,6 +128,8 @@ class PlannedFunction:
     """How many CPUs it can have."""
     stacked: bool = False
     """Of a machine: its virtual CPUs may share CPUs at any latency level."""
+    vfs: tuple[PlannedVf, ...] = ()
+    """The virtual functions among its interfaces."""
 
     @property
     def started(self) -> bool:
@@ -249,6 +255,14 @@ class Plan:
     """The cores that the spec names for the switch's workers; none: they were chosen here."""
     beside: Polled | None = field(default=None, compare=False)
     """What was polled on when it was made; None: it was kept, and has its CPUs whoever has claimed them since."""
+
+    @property
+    def vfs(self) -> dict[str, PlannedVf]:
+        """The virtual functions that are made for it, by who has them, as a spec names it."""
+        found = {f"ports.{port.name}": port.vf for port in self.ports if port.vf is not None}
+        for each in self.functions:
+            found |= {f"functions.{each.function}.interface.{vf.name}": vf for vf in each.vfs}
+        return found
 
     @property
     def tester(self) -> bool:
@@ -404,6 +418,8 @@ def _why_words(place: Place) -> list[str]:
 
 def _port_words(port: PlannedPort) -> str:
     words = f" on {port.device or 'a TAP'}" if port.opens else " (vhost-user)"
+    if port.vf is not None:
+        words += f", virtual function {port.vf.name}{vf_words(port.vf.settings)}"
     if port.queues > 1:
         words += f", {port.queues} queues"
     for way, bits, packets in (("sends", port.max_bps, port.max_pps), ("is sent", port.to_bps, port.to_pps)):
@@ -412,6 +428,12 @@ def _port_words(port: PlannedPort) -> str:
         if most:
             words += f", {way} at most {' and '.join(most)}"
     return words
+
+
+def vf_words(settings: dict[str, Any]) -> str:
+    """What a card does with a function: (mac 02:00:00:00:00:0a, vlan 10)."""
+    said = ", ".join(f"{word} {value}" for word, value in settings.items())
+    return f" ({said})" if said else ""
 
 
 def chain_words(chain: PlannedChain) -> str:

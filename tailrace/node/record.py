@@ -32,6 +32,7 @@ from tailrace.process.programs import system_program
 from tailrace.resources import hugepages
 from tailrace.resources.boot import boot_id
 from tailrace.resources.ledger import remove_claim
+from tailrace.resources.tree import Tree
 
 FORMAT = 1
 
@@ -377,9 +378,51 @@ class Offloads(Thing):
         return None
 
 
+@dataclass(frozen=True)
+class MadeFunctions(Thing):
+    """Virtual functions that a card had not."""
+
+    kind = "virtual functions"
+    path: str
+    """The card's PCI address."""
+    count: int
+    autoprobe: str | None
+    """Whether Linux's drivers took new ones (sriov_drivers_autoprobe), before."""
+
+    def undo(self) -> str | None:
+        from tailrace.resources.virtual_functions import unmake
+
+        return unmake(Tree(), self.path, self.count, self.autoprobe)
+
+
+@dataclass(frozen=True)
+class TakenFunction(Thing):
+    """A virtual function that is the switch's, as it was before."""
+
+    kind = "virtual function"
+    path: str
+    """Its PCI address."""
+    card: str
+    number: int
+    driver: str
+    """That had it; empty: none."""
+    override: str
+    made: bool
+    """Whether it was made for this: then it goes with all that was set."""
+    before: dict[str, Any]
+    """What its card did with it (`tailrace.resources.card_netlink`)."""
+    changed: list[str] = field(default_factory=list, compare=False)
+    """What of that may be otherwise now."""
+
+    def undo(self) -> str | None:
+        from tailrace.node.card_functions import give_back
+
+        return give_back(self, Tree())
+
+
 _EVERY: tuple[type[Thing], ...] = (
     Process, FilePath, Claimed, Folder, HugePages, Cgroup, Scope, MachineFile, Container, Domain, Tap, Namespace,
-    Offloads,
+    Offloads, MadeFunctions, TakenFunction,
 )  # fmt: skip
 _KINDS = {kind.kind: kind for kind in _EVERY}
 

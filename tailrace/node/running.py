@@ -20,6 +20,7 @@ from tailrace.functions.runtime import Instance, Origin
 from tailrace.functions.runtimes import STARTERS
 from tailrace.functions.show import tell
 from tailrace.functions.threads import Resized
+from tailrace.node.card_functions import check_functions, take_functions
 from tailrace.node.change import change_over
 from tailrace.node.claiming import claim_pages, claim_plans
 from tailrace.node.difference import Change, Difference, difference, unlike
@@ -101,6 +102,7 @@ class Node:
         if self.plan.user is not None:
             check_user(self.plan.user, self.state.folder)
         self.check_ports_of(self.plan.ports)
+        check_functions(self.state, self.plan.vfs)
 
     def check_cores(self) -> None:
         """Whether the cores of the switch's workers are nobody else's. Raises Refused."""
@@ -134,7 +136,7 @@ class Node:
             raise Mistake(f"{port.path}: there is no folder {Path(port.path).parent}; make it, or use another path")
         if port.device is not None and port.device.startswith(("if:", "xdp:")):
             check_interface(port.device.partition(":")[2])
-        if port.device is not None and port.device.startswith("pci:"):
+        if port.device is not None and port.device.startswith("pci:") and port.vf is None:
             check_pci(port.device.removeprefix("pci:"))
 
     def prepare(self) -> None:
@@ -144,6 +146,7 @@ class Node:
         if self.plan.pages:
             reserve_pages(self.state, self.plan.pages)
         self.prepare_interfaces(self.plan.ports)
+        take_functions(self.state, self.plan.vfs)
 
     def start(self) -> None:
         """Applies the plan; on return every function is attached and every chain is wired. Raises Failure."""

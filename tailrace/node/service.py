@@ -75,6 +75,8 @@ _RELIEF = 60.0
 _UNUSED_SECONDS = 30.0
 """After which a service that was started, and asked for nothing, ends."""
 _AGAIN_SECONDS = 1.0
+_SEEK_SECONDS = 5.0
+"""After which virtual functions that could not be made again are tried again."""
 _RUN_SECONDS = 5.0
 """After which it is looked again whether a measurement has ended."""
 _LOG_BYTES = 4 << 20
@@ -132,6 +134,8 @@ class Service:
         self._around: dict[str, set[str]] = {}
         """The chains that lead past functions (replicas), and these."""
         self._comparing = False
+        self._seeking = False
+        """Virtual functions that went with their card are to be made again."""
         """That waits in the queue, or for the end of a measurement."""
         self._drift: list[str] = []
         """What the switch carries otherwise than planned."""
@@ -480,6 +484,28 @@ class Service:
     def _port_is(self, name: str, state: str, why: str | None) -> None:
         """In the server's thread: what the switch says of a port."""
         self.server.publish(f"port.{state}", name, **({"why": why} if why else {}))
+        if state == "removed" and not self._seeking:
+            self._seeking = True
+            self._queue.put(_Work(_OWN, self._make_functions_again))
+
+    def _make_functions_again(self) -> Answer:
+        """After a reset of their card virtual functions are made again; tried again while that cannot be, as when the
+        card is down."""
+        record = self._record()
+        if record is None or not record.complete or record.changing:
+            self._seeking = False
+            return {}
+        try:
+            made = operations.make_functions_again(self.held)
+        except TailraceError as error:
+            _log.error("virtual functions that had gone: %s", error)
+            again = _Work(_OWN, self._make_functions_again)
+            self.server.soon(lambda: self.server.loop.call_later(_SEEK_SECONDS, self._queue.put, again))
+            return {}
+        self._seeking = False
+        if made:
+            _log.info("virtual functions that had gone are made again: %s", ", ".join(made))
+        return {}
 
     def _say(self, name: str, what: str, why: str) -> None:
         """In the server's thread: something about a process."""

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import re
+import subprocess
 from collections.abc import Collection, Mapping
 
+from tailrace.errors import Failure, Mistake
 from tailrace.process.programs import run_system
 
 #: What `ethtool -k` calls the features that -K has short names for.
@@ -39,6 +41,15 @@ def read_setting(name: str, what: str) -> str | None:
     show, _, _, shown = _SETTINGS[what]
     found = shown.search(run_system("ethtool", show, name))
     return found[1] if found else None
+
+
+def read_firmware(name: str) -> str | None:
+    """The version of a card's firmware; None where its driver does not tell."""
+    try:
+        shown = re.search(r"^firmware-version: *(\S.*)$", run_system("ethtool", "-i", name), re.MULTILINE)
+    except (Failure, Mistake, OSError, subprocess.SubprocessError):
+        return None
+    return shown[1].strip() if shown and shown[1].strip() != "N/A" else None
 
 
 def write_setting(name: str, what: str, value: str) -> None:

@@ -22,6 +22,8 @@ HUGE_PAGES = "/sys/kernel/mm/hugepages"
 PCI = "/sys/bus/pci/devices"
 _ETHERNET = "0x0200"
 """PCI's class of Ethernet controllers."""
+MOST_VFS = 0xFFFF
+"""TotalVFs of SR-IOV has 16 bits."""
 SLOW = 0.85
 """A core that reaches less than this part of the fastest one's speed is of another kind; less is a better or worse
 piece of one kind, such as Intel's favoured cores."""
@@ -324,7 +326,11 @@ def _nic(tree: Tree, device: str, name: str, address: str, mbps: int | None, que
         node if node is not None and node >= 0 else None,
         mbps,
         queues,
-        tree.number(f"{device}/sriov_numvfs") or 0,
-        tree.number(f"{device}/sriov_totalvfs") or 0,
+        _vfs(tree, device, "num"),
+        _vfs(tree, device, "total"),
         tree.exists(f"{device}/physfn"),
     )
+
+
+def _vfs(tree: Tree, device: str, which: str) -> int:
+    return min(max(tree.number(f"{device}/sriov_{which}vfs") or 0, 0), MOST_VFS)

@@ -8,11 +8,16 @@ import re
 import zlib
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from itertools import islice
 from pathlib import Path
 
 _NUMBERS = re.compile(r"(\d+)")
 _ENDS = " \t\r\n\0"
 """White space, and the zero byte that some kernels show: nohz_full before 4.0, a node's cpulist in 5.15-rc."""
+_CHUNK = 1 << 16
+"""So much is read at once: Linux refuses to fill a buffer of 4 MiB from a file of /proc/sys."""
+_MOST_CHUNKS = 1024
+"""More than any of these files has."""
 
 
 def natural(text: str) -> tuple[str | int, ...]:
@@ -39,7 +44,7 @@ class Tree:
         # Thousands of files are read of a large machine, so no Path is made for each.
         try:
             with open(f"{self.root}/{path}", errors="replace") as file:  # noqa: PTH123
-                return file.read().strip(_ENDS)
+                return "".join(islice(iter(lambda: file.read(_CHUNK), ""), _MOST_CHUNKS)).strip(_ENDS)
         except (OSError, ValueError):  # the path may come from a file whose content cannot be one
             return None
 
@@ -48,6 +53,14 @@ class Tree:
         try:
             return gzip.decompress(self.at(path).read_bytes()).decode(errors="replace")
         except (OSError, EOFError, zlib.error):
+            return None
+
+    def raw(self, path: str, most: int) -> bytes | None:
+        """The first bytes of a file; None if there is none or it cannot be read."""
+        try:
+            with self.at(path).open("rb") as file:
+                return file.read(most)
+        except (OSError, ValueError):
             return None
 
     def number(self, path: str) -> int | None:

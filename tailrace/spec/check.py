@@ -140,7 +140,7 @@ class _Check:
                     ("ports", name), f"{name!r} is a function's that Tailrace starts; expected queues, offloads or rate"
                 )
         for name, each in self.spec.functions.items():
-            for uri in each.passed_through:
+            for uri in (uri.partition(",")[0] for uri in each.passed_through):
                 if uri in devices:
                     self.at(
                         ("functions", name, "interface"),

@@ -5,27 +5,41 @@ from __future__ import annotations
 import re
 from typing import Annotated, Any
 
-from pydantic import BeforeValidator, PlainSerializer, WithJsonSchema
+from pydantic import BeforeValidator, PlainSerializer, TypeAdapter, ValidationError, WithJsonSchema
 
 from tailrace.spec import units
 from tailrace.spec.port import PCI_ADDRESS
+from tailrace.spec.virtual_function import CardFunction, VirtualFunction
 
 VHOST_USER = "vhost-user"
 EMULATED = ("virtio", "e1000e", "vmxnet3")
 """What QEMU emulates, in front of a TAP."""
 WORDS = (VHOST_USER, *EMULATED)
 _PASSTHROUGH = "passthrough"
+_FUNCTION: TypeAdapter[VirtualFunction] = TypeAdapter(CardFunction)
 
 
 def _interface(value: Any) -> str:
-    """A word as it is; {passthrough: 0000:3b:00.0} as every part of Tailrace writes it: pci:0000:3b:00.0."""
+    """A word as it is; {passthrough: 0000:3b:00.0} as every part of Tailrace writes it: pci:0000:3b:00.0; a virtual
+    function as its own URI."""
     if isinstance(value, str) and value in WORDS:
         return value
     address = value.get(_PASSTHROUGH) if isinstance(value, dict) and len(value) == 1 else None
     if isinstance(address, str) and re.fullmatch(PCI_ADDRESS, address):
         return f"pci:{address.lower()}"
+    if isinstance(address, dict) or (isinstance(address, str) and "/" in address):
+        return _function(address).uri
     expected = f"expected {', '.join(WORDS)} or {{{_PASSTHROUGH}: 0000:3b:00.0}}"
     raise ValueError(f"{units.shown(value)} is no interface; {expected}")
+
+
+def _function(value: Any) -> VirtualFunction:
+    try:
+        return _FUNCTION.validate_python(value)
+    except ValidationError as error:
+        first = error.errors()[0]
+        where = "".join(f"{step}: " for step in first["loc"])
+        raise ValueError(f"{_PASSTHROUGH}: {where}{first['msg'].removeprefix('Value error, ')}") from None
 
 
 def _expand(value: Any) -> list[str]:
@@ -34,20 +48,27 @@ def _expand(value: Any) -> list[str]:
 
 
 def _as_written(interfaces: list[str]) -> list[Any]:
-    return [{_PASSTHROUGH: each.removeprefix("pci:")} if passed_through(each) else each for each in interfaces]
+    return [{_PASSTHROUGH: _address(each)} if passed_through(each) else each for each in interfaces]
+
+
+def _address(interface: str) -> Any:
+    if not interface.startswith("vf:"):
+        return interface.removeprefix("pci:")
+    return VirtualFunction.of_uri(interface).model_dump(mode="json", exclude_none=True)
 
 
 def passed_through(interface: str) -> bool:
     """Whether it is a device of this machine's that a guest has to itself, and no port of the switch."""
-    return interface.startswith("pci:")
+    return interface.startswith(("pci:", "vf:"))
 
 
+_FUNCTION_SCHEMA = {"type": ["string", "object"], "description": "as `vf` of a port: CARD/NUMBER, or with settings"}
 _ONE = {
     "anyOf": [
         {"enum": list(WORDS)},
         {
             "type": "object",
-            "properties": {_PASSTHROUGH: {"type": "string", "pattern": PCI_ADDRESS}},
+            "properties": {_PASSTHROUGH: {"anyOf": [{"type": "string", "pattern": PCI_ADDRESS}, _FUNCTION_SCHEMA]}},
             "required": [_PASSTHROUGH],
             "additionalProperties": False,
         },

@@ -47,6 +47,7 @@ from tailrace.spec.port import PATTERNS
 from tailrace.spec.position import Document, Location, naming, parse_document, raise_any, read_document, shown_key
 from tailrace.spec.source import SpecError
 from tailrace.spec.tests import METHODS
+from tailrace.spec.virtual_function import VirtualFunction
 
 #: Items of a list that are looked at for what a message may be about.
 MOST_ITEMS = 64
@@ -56,6 +57,7 @@ _MODELS: list[tuple[tuple[str | None, ...], type[BaseModel]]] = [
     (("fabric",), Fabric),
     (("ports", None), Port),
     (("ports", None, "device"), Device),
+    (("ports", None, "device", "vf"), VirtualFunction),
     (("ports", None, "socket"), Socket),
     (("ports", None, "rate"), PortRate),
     (("ports", None, "rate", "to"), RateTo),
@@ -77,6 +79,7 @@ _MODELS: list[tuple[tuple[str | None, ...], type[BaseModel]]] = [
     (("chains", None, "match", None), Match),
     (("chains", None, "path", None), Hop),
     (("chains", None, "path", None, "device"), Device),
+    (("chains", None, "path", None, "device", "vf"), VirtualFunction),
     (("bridges", None), Bridge),
     (("bridges", None, "ports", None), Member),
     (("mirrors", None), Mirror),

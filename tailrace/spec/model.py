@@ -339,7 +339,8 @@ class Function(Model):
         min_length=1,
         description="what a machine's guest sees as its ports; a list has one for each. vhost-user: virtio, served by "
         "the switch itself; virtio, e1000e, vmxnet3: a device that QEMU emulates, and a TAP from there to the switch; "
-        "{passthrough: PCI-ADDRESS}: a device of this machine's own, which is no port of the switch",
+        "{passthrough: PCI-ADDRESS}, or {passthrough: CARD/NUMBER} for a virtual function: a device of this machine's "
+        "own, which is no port of the switch",
     )
     driver: Literal["dpdk", "linux"] = Field(
         "dpdk",

@@ -28,6 +28,7 @@ from tailrace.spec.fields import (
     short,
     whole_seconds,
 )
+from tailrace.spec.virtual_function import CardFunction, VirtualFunction
 
 MOST_QUEUES = 16
 MOST_VLAN = 4094
@@ -91,6 +92,10 @@ class Device(Model):
         description="the socket of a vhost-user back end, such as another switch's port; one that ends is sought again",
     )
 
+    vf: CardFunction | None = Field(
+        None, description="a virtual function of a network card, which is made for this, and given back: CARD/NUMBER"
+    )
+
     @field_validator("interface", "tap", "xdp")
     @classmethod
     def _an_interface_name(cls, value: str | None) -> str | None:
@@ -123,7 +128,8 @@ class Device(Model):
 
     def _given(self) -> dict[str, str]:
         values = {field.alias or name: getattr(self, name) for name, field in type(self).model_fields.items()}
-        return {key: value for key, value in values.items() if value is not None}
+        texts = {key: value.name if isinstance(value, VirtualFunction) else value for key, value in values.items()}
+        return {key: value for key, value in texts.items() if value is not None}
 
     @property
     def uri(self) -> str:
@@ -276,7 +282,9 @@ def expand_port(value: Any) -> Any:
     return value
 
 
-_DEVICE_PROPERTIES = {key: {"type": "string", "minLength": 1} for key in DEVICE_KEYS}
+_DEVICE_PROPERTIES: dict[str, Any] = {key: {"type": "string", "minLength": 1} for key in DEVICE_KEYS} | {
+    "vf": {"type": ["string", "object"], "description": "CARD/NUMBER, or what `ports` has for a virtual function"}
+}
 DEVICE_SCHEMA: dict[str, Any] = {
     "type": "object",
     "description": "a device outside: a Linux interface, a PCI device, a DPDK virtual device, …, and its queues",

@@ -100,7 +100,9 @@ class Document:
         try:
             yield
         except Refused as refused:
-            raise self.refused(str(refused)) from None
+            found = [self.refused(line) for line in refused.lines]
+            raise_any(each for each in found if isinstance(each, SpecError))
+            raise found[0] from None
 
     def refused(self, message: str) -> Mistake:
         """What the switch says of a configuration (`chains.voice.through[1]: why`), at the place in the file."""

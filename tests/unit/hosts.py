@@ -52,6 +52,9 @@ def unpack(path: Path, folder: Path) -> None:
     for name, text in packed.get("gzipped", {}).items():
         (folder / name).parent.mkdir(parents=True, exist_ok=True)
         (folder / name).write_bytes(gzip.compress(text.encode(), mtime=0))
+    for name, text in packed.get("raw", {}).items():
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_bytes(bytes.fromhex(text))
 
 
 def pack(folder: Path) -> str:
@@ -59,6 +62,7 @@ def pack(folder: Path) -> str:
     found: dict[str, dict[str, str] | list[str]] = {"texts": {}, "links": {}, "folders": []}
     texts: dict[str, str] = {}
     gzipped: dict[str, str] = {}
+    raw: dict[str, str] = {}
     links: dict[str, str] = {}
     folders: list[str] = []
     for path in sorted(folder.rglob("*")):
@@ -69,9 +73,12 @@ def pack(folder: Path) -> str:
             folders += [] if any(path.iterdir()) else [name]
         elif path.suffix == ".gz":
             gzipped[name] = gzip.decompress(path.read_bytes()).decode()
+        elif path.name == "config" and "devices" in path.parts:
+            raw[name] = path.read_bytes().hex()
         else:
             texts[name] = path.read_text().removesuffix("\n")
     found = {"texts": texts, "links": links, "folders": folders} | ({"gzipped": gzipped} if gzipped else {})
+    found |= {"raw": raw} if raw else {}
     return json.dumps(found, indent=0, sort_keys=True) + "\n"
 
 

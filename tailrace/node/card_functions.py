@@ -1,0 +1,214 @@
+"""Virtual functions of cards, for who has them in a plan: on record before anything is changed, and given back.
+
+What is on record (`MadeFunctions`, `TakenFunction` in `tailrace.node.record`) is undone by `tailrace down` after any
+end, and by a change to a plan without them. Taking them again is harmless: what is right stays, what has gone is made.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+from tailrace.errors import Failure, Mistake
+from tailrace.node.record import MadeFunctions, State, TakenFunction
+from tailrace.resources.card_netlink import GROUPS, CardNetlink, CardSettings
+from tailrace.resources.topology import PCI
+from tailrace.resources.tree import Tree
+from tailrace.resources.virtual_functions import (
+    FunctionRefused,
+    FunctionsRefused,
+    PlannedVf,
+    Why,
+    bind,
+    interface_of,
+    is_there,
+    make,
+    neighbours,
+    obstacles,
+    still_held,
+    unbind,
+)
+
+
+def _fresh(state: State, tree: Tree, wanted: Mapping[str, PlannedVf]) -> dict[str, PlannedVf]:
+    """Those that are not ours yet, or have gone."""
+    ours = {thing.path for thing in state.record.things if isinstance(thing, TakenFunction)}
+    return {user: each for user, each in wanted.items() if each.address not in ours or not is_there(tree, each)}
+
+
+def check_functions(state: State, wanted: Mapping[str, PlannedVf], tree: Tree | None = None) -> None:
+    """Looks whether virtual functions can be had. Raises FunctionsRefused with all that is in the way."""
+    tree = tree or Tree()
+    _raise(obstacles(tree, _fresh(state, tree, wanted)))
+
+
+def missing_functions(wanted: Mapping[str, PlannedVf], tree: Tree | None = None) -> list[str]:
+    """Those of a plan that is up that are not there, as after a reset of their card."""
+    return [each.name for each in wanted.values() if not is_there(tree or Tree(), each)]
+
+
+def take_functions(
+    state: State, wanted: Mapping[str, PlannedVf], tree: Tree | None = None, card: CardSettings | None = None
+) -> None:
+    """Makes, sets and binds virtual functions, by the names of who has them (`Plan.vfs`). What was begun is on record
+    if it fails. Raises FunctionsRefused, Failure."""
+    if not wanted:
+        return
+    tree, card = tree or Tree(), card or CardNetlink()
+    fresh = _fresh(state, tree, wanted)
+    _raise(obstacles(tree, fresh))
+    for each in {each.card: each for each in fresh.values()}.values():
+        _make(state, tree, each)
+    refused: list[tuple[str, FunctionRefused]] = []
+    for user, each in wanted.items():
+        refused += ((user, why) for why in _take(state, tree, card, each))
+    _raise(refused)
+
+
+def have_functions(state: State) -> bool:
+    """Whether there is anything of them on record."""
+    return any(isinstance(thing, MadeFunctions | TakenFunction) for thing in state.record.things)
+
+
+def return_functions(state: State, wanted: Mapping[str, PlannedVf]) -> list[str]:
+    """Gives back all but these; returns what could not be."""
+    addresses, cards = {each.address for each in wanted.values()}, {each.card for each in wanted.values()}
+    left = [
+        thing
+        for thing in reversed(state.record.things)
+        if (isinstance(thing, TakenFunction) and thing.path not in addresses)
+        or (isinstance(thing, MadeFunctions) and thing.path not in cards)
+    ]
+    return [problem for thing in left if (problem := state.undo(thing)) is not None]
+
+
+def give_back(thing: TakenFunction, tree: Tree, card: CardSettings | None = None) -> str | None:
+    """Puts a function back as it was; returns why that cannot be, or None. One that has gone has nothing to be put
+    back."""
+    device = f"{PCI}/{thing.path}"
+    if tree.target(f"{PCI}/{thing.card}/virtfn{thing.number}") != thing.path:
+        return None
+    problem = still_held(tree, thing.path)
+    if problem is not None:
+        return problem
+    problems = []
+    interface = interface_of(tree, thing.card)
+    if interface is not None and thing.changed:
+        before = {word: thing.before[word] for word in thing.changed if word in thing.before}
+        refused = _set(card or CardNetlink(), interface, thing.number, before, lambda _: None)
+        # What a driver does not take back goes with a function that was made for this.
+        problems += [] if thing.made else refused
+    try:
+        unbind(tree, thing.path, thing.driver, thing.override)
+    except OSError as error:
+        problems.append(f"{device}: {error.strerror or error}")
+    return f"virtual function {thing.path}: {'; '.join(problems)}" if problems else None
+
+
+def _make(state: State, tree: Tree, wanted: PlannedVf) -> None:
+    """Makes the functions of a card that has none."""
+    device = f"{PCI}/{wanted.card}"
+    if tree.number(f"{device}/sriov_numvfs"):
+        return
+    thing = MadeFunctions(wanted.card, wanted.functions, tree.text(f"{device}/sriov_drivers_autoprobe"))
+    known = next(
+        (each for each in state.record.things if isinstance(each, MadeFunctions) and each.path == wanted.card), None
+    )
+    if known is None:
+        state.add(thing)
+    elif known != thing:
+        state.alter(known, thing)
+    try:
+        make(tree, wanted.card, wanted.functions)
+    except PermissionError:
+        raise Mistake(f"virtual functions of {wanted.of} are made by root: run as root (sudo)") from None
+    except OSError as error:
+        raise Failure(
+            f"{wanted.of} does not make {wanted.functions} virtual functions: {error.strerror}; see `dmesg`, and give "
+            "the kernel `pci=realloc` if it finds no room for them"
+        ) from None
+
+
+def _take(state: State, tree: Tree, card: CardSettings, wanted: PlannedVf) -> list[FunctionRefused]:
+    """Sets and binds one function; returns what its card refuses."""
+    interface = interface_of(tree, wanted.card)
+    if not is_there(tree, wanted) or interface is None:
+        now = tree.target(f"{PCI}/{wanted.card}/virtfn{wanted.number}")
+        where = f"at {now}, not at {wanted.address}: run the command again" if now else "not there"
+        return [FunctionRefused(Why.GONE, f"virtual function {wanted.name} is {where}")]
+    refused: list[FunctionRefused] = []
+    try:
+        thing = _recorded(state, tree, card, interface, wanted)
+        # As found, where another plan has set what this one does not.
+        settings = {word: thing.before[word] for word in thing.changed if word in thing.before} | wanted.settings
+
+        def changing(words: Sequence[str]) -> None:
+            nonlocal thing
+            now = replace(thing, changed=list(dict.fromkeys((*thing.changed, *words))))
+            state.alter(thing, now)
+            thing = now
+
+        refused += [
+            FunctionRefused(Why.REFUSED, f"{wanted.name}: {why}")
+            for why in _set(card, interface, wanted.number, settings, changing)
+        ]
+        if (why := neighbours(tree, wanted)) is not None:
+            refused.append(why)
+        if not refused:
+            bind(tree, wanted.address)
+    except OSError as error:
+        raise Failure(f"virtual function {wanted.name}: {error.strerror or error}; see `dmesg`") from None
+    return refused
+
+
+def _recorded(state: State, tree: Tree, card: CardSettings, interface: str, wanted: PlannedVf) -> TakenFunction:
+    """A function as it was before, on record. Raises OSError."""
+    things = state.record.things
+    known = next((each for each in things if isinstance(each, TakenFunction) and each.path == wanted.address), None)
+    if known is not None:
+        return known
+    device = f"{PCI}/{wanted.address}"
+    thing = TakenFunction(
+        wanted.address,
+        wanted.card,
+        wanted.number,
+        tree.target(f"{device}/driver") or "",
+        tree.text(f"{device}/driver_override") or "",
+        any(isinstance(each, MadeFunctions) and each.path == wanted.card for each in things),
+        card.read(interface, wanted.number),
+    )
+    state.add(thing)
+    return thing
+
+
+def _set(
+    card: CardSettings,
+    interface: str,
+    number: int,
+    settings: Mapping[str, Any],
+    changing: Callable[[Sequence[str]], None],
+) -> list[str]:
+    """Tells a card what is otherwise; returns what it refuses. `changing` is called before each change."""
+    refused = []
+    now = card.read(interface, number)
+    for group in GROUPS:
+        wanted = {word: settings[word] for word in group if word in settings}
+        if all(now.get(word) == value for word, value in wanted.items()):
+            continue
+        # One message has all of a group: what is not asked for stays.
+        values = {word: wanted.get(word, now.get(word, 0)) for word in group}
+        changing(group)
+        try:
+            card.write(interface, number, values)
+        except OSError as error:
+            said = ", ".join(f"{word} {value}" for word, value in wanted.items())
+            refused.append(
+                f"the driver of {interface} refuses {said} ({error.strerror}); leave it out, or give another value"
+            )
+    return refused
+
+
+def _raise(found: Sequence[tuple[str, FunctionRefused]]) -> None:
+    if found:
+        raise FunctionsRefused(found)
