@@ -173,7 +173,10 @@ def _new_sockets(wanted: Config, running: Config, before: Collection[object]) ->
 
 def _take_back(state: State, fabric: TailraceFabric, staged: Collection[str], things: list[Any]) -> None:
     """Ends what was begun for a change that is not made. Where the switch is lost, nobody knows whether it had changed
-    over: then what was begun stays, and the change stays on record, for `recover` to end it when the switch is back."""
+    over: then what was begun stays, and the change stays on record, for `recover` to end it when the switch is back; so
+    it does where a machine has come from elsewhere for it."""
+    if state.record.changing is not None and state.record.changing.arrived:
+        return
     with undisturbed():
         try:
             fabric.configuration()
@@ -217,6 +220,15 @@ def forget_sockets(state: State, used: Collection[str]) -> None:
             state.undo(thing)
 
 
+def _let_go_on(state: State, functions: Collection[str]) -> None:
+    """Has machines go on that have come from another node, where they were left standing. Raises Failure, Mistake."""
+    from tailrace.functions.transfer import go_on  # only here: it needs libvirt
+
+    for process in state.processes():
+        if process.outside and process.id.alive() and function_name(process.name) in functions:
+            go_on(process.outside)
+
+
 def recover(state: State, fabric: TailraceFabric) -> list[str]:
     """Ends a change that a crash has cut short: it is kept if the switch had changed over, else undone. Returns what is
     to be said of it."""
@@ -224,13 +236,16 @@ def recover(state: State, fabric: TailraceFabric) -> list[str]:
     if changing is None:
         return []
     version, running = fabric.configuration()
+    if changing.arrived and running != changing.config:
+        _let_go_on(state, changing.start)
+        version, running = fabric.configure(changing.config, version), changing.config
     if running == changing.config:
         state.record.plan, state.record.spec = changing.to.plan, changing.to.spec
         state.record.previous = changing.previous
         state.record.instances, state.record.version = changing.instances, version
         state.record.around = changing.around
         end_processes(state, changing.stop)
-        became = "kept, as the switch had made it"
+        became = "kept, as the switch had made it" if not changing.arrived else "kept, as its machine had come"
     else:
         end_processes(state, [instance_name(name, changing.instances.get(name, 1)) for name in changing.start])
         left = [port for port in changing.staged if port in running.get("ports", {})]

@@ -569,6 +569,8 @@ class _Maker:
                         told=function.own_settings.told(),
                         most_cpus=function.cpus.most,
                         stacked=function.cpus.stacked,
+                        migratable=function.migratable,
+                        arrives=function.arrives,
                     )
                 )
         return found

@@ -124,6 +124,10 @@ class PlannedFunction:
     """How many CPUs it can have."""
     stacked: bool = False
     """Of a machine: its virtual CPUs may share CPUs at any latency level."""
+    migratable: bool = True
+    """Of a machine: it may move to another node."""
+    arrives: bool = False
+    """Of a machine: it is not started here, and comes from another node."""
 
     @property
     def started(self) -> bool:
