@@ -132,11 +132,12 @@ class InMachine(Starter):
         how = acceleration()
         boots_from = machine_image(instance.image or DEFAULT) if instance.kind else _disks(name, instance)
         setting = machine_setting(name, instance, boots_from, log, how.kind, read_traits(Tree()))
+        came: Any = None
         try:
             if setting.disks is not None:
                 _make_disks(launcher, instance, setting, setting.disks)
             if isinstance(instance.origin, Arrival):
-                xml = _arrive(instance.origin, setting)
+                came, xml = _arrive(instance.origin, setting)
             elif instance.origin is not None:
                 xml = _restore(connection, launcher, instance, instance.origin, setting)
             else:
@@ -157,10 +158,9 @@ class InMachine(Starter):
         launcher.state.add(recorded)
         if isinstance(instance.origin, Arrival):
             launcher.state.keep_change()
-            transfer.go_on(name)
+            transfer.go_on(came)
             with launcher.log(instance.name).open("a") as said:
                 said.write(f"tailrace: {READY}\n")  # it has said so where it came from
-            instance.origin.arrived(transfer.counted(name))
         if launcher.tied:
             _tied.append(connection)
         return Started(recorded, how.notes)
@@ -235,13 +235,15 @@ def _restore(connection: Any, launcher: Launcher, instance: Instance, origin: Or
     return xml
 
 
-def _arrive(arrival: Arrival, setting: MachineSetting) -> str:
-    """Waits for a machine that comes from another node, and for its end there: it stands still. Returns it in XML."""
+def _arrive(arrival: Arrival, setting: MachineSetting) -> tuple[Any, str]:
+    """Waits for a machine that comes from another node, and for its end there: it stands still. Returns it as libvirt's
+    binding has it, and in XML."""
     arrival.ready(transfer.domain_there(arrival.domain, setting), setting.name)
-    transfer.await_arrival(setting.name, _sockets(setting), arrival.given_up)
+    came = transfer.await_arrival(setting.name, _sockets(setting), arrival.given_up)
+    xml = str(came.XMLDesc())
     if not arrival.go.wait(transfer.GO_SECONDS):
         raise Failure("the other node has not said that the machine has ended there; it is not wanted twice")
-    return hypervisor.machine_xml(setting.name)
+    return came, xml
 
 
 def _disks(name: str, instance: Instance) -> Disks:

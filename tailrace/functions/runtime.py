@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import threading
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import ClassVar, Literal
@@ -88,8 +88,6 @@ class Arrival:
     """What it is there, in libvirt's words."""
     ready: Callable[[str, str], None]
     """Called with what it is to be here, and its name here, when it can come."""
-    arrived: Callable[[Mapping[str, int]], None]
-    """Called when it goes on here, with what that has taken."""
     go: threading.Event
     """It has ended there, so it goes on here."""
     given_up: Callable[[], bool]

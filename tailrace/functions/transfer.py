@@ -94,19 +94,13 @@ class Outgoing:
         """Begins. Raises Failure, Mistake."""
         self._libvirt = hypervisor.library()
         self._name, self._to, self._limits = name, to, limits
-        self._domain = self._look_up()
+        self._domain = find(name)
         self._patient = False
         self.ended = threading.Event()
         """It is at the target and ended here, or it goes on here."""
         self.problem: str | None = None
         """Why it goes on here."""
         threading.Thread(target=self._send, name="migrate", daemon=True).start()
-
-    def _look_up(self) -> Any:
-        try:
-            return hypervisor.connect().lookupByName(self._name)
-        except self._libvirt.libvirtError as error:
-            raise Failure(f"libvirt does not find it: {error}") from None
 
     def _send(self) -> None:
         libvirt, to = self._libvirt, self._to
@@ -121,7 +115,7 @@ class Outgoing:
         flags = libvirt.VIR_MIGRATE_LIVE | libvirt.VIR_MIGRATE_PEER2PEER | libvirt.VIR_MIGRATE_AUTO_CONVERGE
         flags |= libvirt.VIR_MIGRATE_PAUSED
         try:
-            self._look_up().migrateToURI3(to.uri, parameters, flags)
+            find(self._name).migrateToURI3(to.uri, parameters, flags)
         except (libvirt.libvirtError, Failure, Mistake) as error:
             self.problem = str(error)
         finally:
@@ -179,8 +173,9 @@ def domain_there(domain: str, setting: MachineSetting) -> str:
     return ElementTree.tostring(here, encoding="unicode")
 
 
-def await_arrival(name: str, sockets: Sequence[Path], given_up: Callable[[], bool]) -> None:
-    """Waits until a machine is here, and stands still. Raises Failure where it does not come."""
+def await_arrival(name: str, sockets: Sequence[Path], given_up: Callable[[], bool]) -> Any:
+    """Waits until a machine is here, and stands still; returns it as libvirt's binding has it (virDomain). Raises
+    Failure where it does not come."""
     libvirt = hypervisor.library()
     # libvirt answers nobody about it while QEMU waits for the switch to come to its ports.
     deadline = time.monotonic() + BEGIN_SECONDS
@@ -205,7 +200,7 @@ def await_arrival(name: str, sockets: Sequence[Path], given_up: Callable[[], boo
             raise Failure("it did not arrive: the other node has given up, or was lost")
         seen |= state is not None
         if state == libvirt.VIR_DOMAIN_PAUSED and why == libvirt.VIR_DOMAIN_PAUSED_USER:
-            return
+            return domain
         if given_up():
             raise Failure("the other node has given up")
         time.sleep(_LOOK_SECONDS)
@@ -216,17 +211,25 @@ def counted(name: str) -> dict[str, int]:
     counted; 0 where it does not say."""
     libvirt = hypervisor.library()
     found: dict[str, Any] = {}
-    with suppress(libvirt.libvirtError):
+    with suppress(libvirt.libvirtError, Failure, Mistake):
         flags = libvirt.VIR_DOMAIN_JOB_STATS_COMPLETED | libvirt.VIR_DOMAIN_JOB_STATS_KEEP_COMPLETED
-        found = hypervisor.connect().lookupByName(name).jobStats(flags)
+        found = find(name).jobStats(flags)
     return {"pause_ms": int(found.get("downtime", 0)), "total_ms": int(found.get("time_elapsed", 0))}
 
 
-def go_on(name: str) -> None:
-    """Has a machine go on that has arrived, if it does not yet. Raises Failure, Mistake."""
+def find(name: str) -> Any:
+    """A machine as libvirt's binding has it (virDomain). Raises Failure, Mistake."""
     libvirt = hypervisor.library()
     try:
-        domain = hypervisor.connect().lookupByName(name)
+        return hypervisor.connect().lookupByName(name)
+    except libvirt.libvirtError as error:
+        raise Failure(f"libvirt does not find it: {error}") from None
+
+
+def go_on(domain: Any) -> None:
+    """Has a machine go on that has arrived, if it does not yet. Raises Failure."""
+    libvirt = hypervisor.library()
+    try:
         if domain.state()[0] == libvirt.VIR_DOMAIN_PAUSED:
             domain.resume()
     except libvirt.libvirtError as error:

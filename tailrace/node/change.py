@@ -66,12 +66,15 @@ def change_over(
         new = {name: wanted.instances.get(name, 1) for name in wanted.start if name not in begun}
         running = {**begun, **dict(zip(new, node.start_functions(node.plan, new), strict=True))}
         started = [running[name] for name in wanted.start]
+        if state.record.changing is not None and state.record.changing.arrived:
+            with undisturbed():  # it goes on already, and frames are on their way to it
+                base = fabric.configure(wanted.config, base)
         node.wait_for(staged, processes=started)
         node.wait_for_functions(wanted.start, started)
         tell_functions(state, node.plan, wanted.tell)
         if wanted.resize:
             node.resized |= resize_functions(state, node.plan, wanted.resize, node.began, WAIT_MS)
-        if wanted.config_changes:
+        if wanted.config_changes and not (state.record.changing is not None and state.record.changing.arrived):
             with undisturbed():  # nobody is to be informed that nothing was changed when it was
                 base = fabric.configure(wanted.config, base)
     except BaseException:
@@ -222,11 +225,11 @@ def forget_sockets(state: State, used: Collection[str]) -> None:
 
 def _let_go_on(state: State, functions: Collection[str]) -> None:
     """Has machines go on that have come from another node, where they were left standing. Raises Failure, Mistake."""
-    from tailrace.functions.transfer import go_on  # only here: it needs libvirt
+    from tailrace.functions.transfer import find, go_on  # only here: it needs libvirt
 
     for process in state.processes():
         if process.outside and process.id.alive() and function_name(process.name) in functions:
-            go_on(process.outside)
+            go_on(find(process.outside))
 
 
 def recover(state: State, fabric: TailraceFabric) -> list[str]:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import closing, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -18,7 +18,7 @@ from typing import Any
 from tailrace.errors import Failure, Interrupted, Mistake, TailraceError
 from tailrace.functions import hypervisor
 from tailrace.functions.runtime import Arrival
-from tailrace.functions.transfer import Destination, Limits, Outgoing, Progress
+from tailrace.functions.transfer import Destination, Limits, Outgoing, Progress, counted
 from tailrace.migrate.checks import Reason, reasons
 from tailrace.migrate.facts import Facts, as_data, facts_of
 from tailrace.migrate.host import Host, reached
@@ -92,18 +92,19 @@ def _checked(held: Held, name: str, other: Host) -> tuple[Facts, list[Reason]]:
 # --- at the target -------------------------------------------------------------------------------------------------
 
 
-def receive(held: Held, name: str, arrival: Arrival) -> Applied:
-    """Has a function, which does not run here, go on as the machine that comes from another node. Raises Failure,
-    Mistake; then nothing has changed here."""
+def receive(held: Held, name: str, arrival: Arrival) -> tuple[Applied, dict[str, int]]:
+    """Has a function, which does not run here, go on as the machine that comes from another node; what that has taken,
+    too. Raises Failure, Mistake; then nothing has changed here."""
     if name not in held.state().record.stopped:
         raise Mistake(f"{name} is not stopped here; `tailrace function stop {name}` first")
     try:
-        return replace_function(held, name, stopped=True, origin=arrival)
+        applied = replace_function(held, name, stopped=True, origin=arrival)
     except BaseException:
         with undisturbed():
             if held.state().record.changing is not None:  # it is nowhere else any more
                 resume(held)
         raise
+    return applied, counted(running_process(held.state(), name).outside)
 
 
 # --- at the source -------------------------------------------------------------------------------------------------
@@ -169,13 +170,14 @@ def move(held: Held, name: str, host: str, limits: Limits, tell: Callable[[str],
         name, _ = only_one(node, name)
         process = running_process(node.state, name)
         reception = _Reception(other.connect(), name, hypervisor.machine_xml(process.outside))
-        with _received(reception, name, host):
-            uri, memory_uri = other.libvirt(there)
-            to = Destination(uri, reception.place["domain"], reception.place["name"], memory_uri)
-            last = _send(Outgoing(process.outside, to, limits), reception, name, host, tell)
-        sent = time.monotonic()
-        with undisturbed():
-            _hand_over(node.state, process.name, name, other, reception)
+        with closing(reception.client), closing(other.connect()) as going:
+            with _received(reception, name, host):
+                uri, memory_uri = other.libvirt(there)
+                to = Destination(uri, reception.place["domain"], reception.place["name"], memory_uri)
+                last = _send(Outgoing(process.outside, to, limits), reception, name, host, tell)
+            sent = time.monotonic()
+            with undisturbed():
+                _hand_over(node.state, process.name, name, going, reception)
     lead_around(held)
     ended = time.monotonic()
     taken = reception.taken or {}
@@ -205,7 +207,6 @@ def _received(reception: _Reception, name: str, host: str) -> Iterator[None]:
         with undisturbed():
             reception.client.cancel("the machine does not come")
             reception.ended.wait(_READY_SECONDS)
-            reception.client.close()
         if isinstance(error, KeyboardInterrupt):
             raise Interrupted(f"{interrupted(error)}; {name} goes on here") from None
         raise
@@ -225,11 +226,10 @@ def _send(
                 last, told = sending.progress() or last, now
                 if last is not None:
                     tell(last.text)
-            if reception.ended.is_set() and not sending.ended.is_set():
-                sending.cancel()  # nobody is there to receive it
+            if cancelled is not None or reception.ended.is_set():  # nobody wants it, or is there to receive it
+                sending.cancel()  # again and again: libvirt refuses that until it has begun
         except KeyboardInterrupt as error:
             cancelled = cancelled or error
-            sending.cancel()
     if sending.problem is None:
         return last  # also where it was cancelled too late
     if cancelled is not None:
@@ -238,23 +238,21 @@ def _send(
     raise Failure(f"{name} goes on here: {sending.problem}{there}")
 
 
-def _hand_over(state: State, process: str, name: str, other: Host, reception: _Reception) -> None:
+def _hand_over(state: State, process: str, name: str, going: Client, reception: _Reception) -> None:
     """It has ended here, and stays so whatever becomes of this service; then it goes on there."""
     state.record.stopped = sorted({*state.record.stopped, name})
     state.save()
     try:
-        other.ask("migrate.go", name=name)
+        going.call("migrate.go", name=name)
     except TailraceError as error:
         reception.ended.wait(_DONE_SECONDS)
         if reception.problem is not None:  # it was there, and is not any more
             state.record.stopped = [each for each in state.record.stopped if each != name]
             state.save()
-            raise Failure(f"{other.name} was lost with the machine ({error}); {name} is started anew here") from None
+            raise Failure(f"the other node has lost the machine ({error}); {name} is started anew here") from None
     end_processes(state, [process])
     if not reception.ended.wait(_DONE_SECONDS) or reception.problem is not None:
         raise Failure(
-            f"{name} has ended here, and {other.name} does not say that it forwards there ({reception.problem}): look "
-            f"with `tailrace status` there; if it is not, `tailrace function start {name}` starts it anew here"
+            f"{name} has ended here, and the other node does not say that it forwards there ({reception.problem}): "
+            f"`tailrace status` there says whether it is; if not, `tailrace function start {name}` starts it anew here"
         )
-    with suppress(TailraceError):
-        reception.client.close()

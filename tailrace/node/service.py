@@ -677,13 +677,13 @@ class Service:
         arrival = Arrival(
             given.domain,
             lambda domain, name: call.tell("migrate.ready", domain=domain, name=name),
-            lambda taken: call.tell("migrate.arrived", **taken),
             go,
             lambda: call.given_up is not None or self._stopping,
         )
         self._expected = (given.name, go)
         try:
-            applied = moving.receive(self.held, given.name, arrival)
+            applied, taken = moving.receive(self.held, given.name, arrival)
+            call.tell("migrate.arrived", **taken)
         finally:
             self._expected = None
         self.server.publish("function.arrived", given.name)
