@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 import json
-import struct
 import subprocess
-import threading
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from private_network import End, Network
+from private_network import Network
 from running_node import needs_a_node, wait_until
 from two_nodes import Node, kill, two_nodes
+
+from tailrace.bench.two_nodes import Hub
 
 pytestmark = [
     *needs_a_node,
@@ -26,57 +25,8 @@ fabric: {{idle: sleep, cores: [{core}]}}
 functions: {{first: {{kind: skeleton, runs: machine, latency: normal{arrives}}}}}
 chains: {{voice: [{{if: {host}0}}, first, {{if: {host}1}}]}}
 """
-HEAD = bytes.fromhex("0200000000bb0200000000aa88b5")
-PAUSE = 0.004
-"""Between two frames: an emulated machine keeps up."""
-
-
-class Traffic:
-    """Frames to both nodes, as by a hub; and those that come from either, counted by their number."""
-
-    def __init__(self, network: Network) -> None:
-        self._in = [End(network, f"{host}0p") for host in ("one", "two")]
-        self._out = [End(network, f"{host}1p") for host in ("one", "two")]
-        self.sent = 0
-        self.received: list[tuple[float, int, int]] = []
-        """When, the frame's number, which node it came from."""
-        self._ending = threading.Event()
-        self._threads = [threading.Thread(target=each, daemon=True) for each in (self._send, self._receive)]
-        for thread in self._threads:
-            thread.start()
-
-    def _send(self) -> None:
-        while not self._ending.wait(PAUSE):
-            frame = HEAD + struct.pack(">Q", self.sent) + bytes(64)
-            for end in self._in:
-                end.send(frame)
-            self.sent += 1
-
-    def _receive(self) -> None:
-        while not self._ending.wait(0.001):
-            for node, end in enumerate(self._out):
-                now = time.monotonic()
-                self.received += [
-                    (now, *struct.unpack(">Q", frame[14:22]), node) for frame in end.received() if frame[:14] == HEAD
-                ]
-
-    def end(self) -> None:
-        self._ending.set()
-        for thread in self._threads:
-            thread.join()
-        for end in (*self._in, *self._out):
-            end.close()
-
-    def numbers(self) -> list[int]:
-        """Those of the frames that came, as they came."""
-        return [number for _, number, _ in self.received]
-
-    def from_node(self, node: int) -> int:
-        return sum(each == node for _, _, each in self.received)
-
-    def wait_from(self, node: int, count: int = 50) -> None:
-        before = self.from_node(node)
-        wait_until(lambda: self.from_node(node) >= before + count, 60)
+RATE = 250
+"""Frames a second: an emulated machine keeps up."""
 
 
 @pytest.fixture(scope="module")
@@ -98,8 +48,10 @@ def nodes(tailrace: Path, images: Path) -> Iterator[tuple[Node, Node]]:
 
 
 @pytest.fixture
-def traffic(nodes: tuple[Node, Node]) -> Iterator[Traffic]:
-    made = Traffic(nodes[0].network)
+def traffic(nodes: tuple[Node, Node]) -> Iterator[Hub]:
+    """Frames to both nodes, and those that come from either."""
+    network = nodes[0].network.name
+    made = Hub(network, ["one0p", "two0p"], ["one1p", "two1p"], RATE)
     yield made
     made.end()
 
@@ -123,7 +75,7 @@ def begin_slowly(source: Node, target: Node) -> subprocess.Popen[str]:
     return moving
 
 
-def test_it_moves_and_every_frame_is_accounted_for(nodes: tuple[Node, Node], traffic: Traffic) -> None:
+def test_it_moves_and_every_frame_is_accounted_for(nodes: tuple[Node, Node], traffic: Hub) -> None:
     one, two = nodes
     traffic.wait_from(0)
     assert json.loads(one("migrate", "first", two.state, "--dry-run", "--json").stdout)["possible"]
@@ -133,13 +85,13 @@ def test_it_moves_and_every_frame_is_accounted_for(nodes: tuple[Node, Node], tra
     assert place(nodes) == 1
     numbers = traffic.numbers()
     assert numbers == sorted(set(numbers)), "none came twice, and all in order"
-    assert all(node == 1 for _, _, node in traffic.received[traffic.from_node(0) :]), "none from where it was"
+    assert all(node == 1 for _, _, node in traffic.received[traffic.from_(0) :]), "none from where it was"
     again = json.loads(one("migrate", "first", two.state, "--dry-run", "--json", status=2).stdout)
     assert {each["kind"] for each in again["reasons"]} == {"function"}
     assert "function first: first (stopped)" in one("status").stdout
 
 
-def test_a_move_that_fails_or_is_cancelled_leaves_it_where_it_is(nodes: tuple[Node, Node], traffic: Traffic) -> None:
+def test_a_move_that_fails_or_is_cancelled_leaves_it_where_it_is(nodes: tuple[Node, Node], traffic: Hub) -> None:
     source = nodes[place(nodes)]
     target = next(each for each in nodes if each is not source)
     traffic.wait_from(nodes.index(source))
@@ -192,7 +144,7 @@ def machine_of_the_source(source: Node, _: Node) -> int:
     ],
 )
 def test_one_copy_runs_whoever_is_killed(
-    nodes: tuple[Node, Node], traffic: Traffic, party: Callable[[Node, Node], int]
+    nodes: tuple[Node, Node], traffic: Hub, party: Callable[[Node, Node], int]
 ) -> None:
     source = nodes[place(nodes)]
     target = next(each for each in nodes if each is not source)

@@ -1,5 +1,4 @@
-"""Two nodes on one machine, each with a libvirt of its own: what both would share is a folder of its own in each one's
-mount namespace, and each has a host name. Their network is the test's."""
+"""Two nodes on one machine (`tailrace.bench.two_nodes`), as a user operates them. Their network is the test's."""
 
 from __future__ import annotations
 
@@ -14,35 +13,7 @@ from machine import BOOT
 from private_network import Network
 from running_node import Command, open_folder, wait_until
 
-_OWN = ("run/libvirt", "var/lib/libvirt", "var/cache/libvirt", "var/log/libvirt")
-_SPACE = """\
-set -e
-for each in {own}; do mkdir -p {folder}/$each /$each; mount --bind {folder}/$each /$each; done
-mkdir -p /run/libvirt/common
-hostname {host}
-echo ready
-exec sleep infinity
-"""
-
-
-class Space:
-    """The namespaces of a node."""
-
-    def __init__(self, folder: Path, host: str, network: Network) -> None:
-        self.host = host
-        script = _SPACE.format(own=" ".join(_OWN), folder=folder, host=host)
-        words = [*network.within, "unshare", "--mount", "--uts", "--propagation", "private", "sh", "-c", script]
-        self.holder = subprocess.Popen(words, stdout=subprocess.PIPE, text=True)
-        assert self.holder.stdout is not None and self.holder.stdout.readline() == "ready\n"
-
-    @property
-    def within(self) -> list[str]:
-        """Put before a command, so that it runs there."""
-        return ["nsenter", "--target", str(self.holder.pid), "--mount", "--uts", "--net"]
-
-    def end(self) -> None:
-        self.holder.kill()
-        self.holder.communicate()
+from tailrace.bench.two_nodes import Space
 
 
 class Node(Command):
@@ -88,7 +59,7 @@ def two_nodes(tailrace: Path, network: Network) -> Iterator[tuple[Node, Node]]:
                 own = folder / host
                 own.mkdir()
                 own.chmod(0o755)
-                spaces.append(Space(own, f"tailrace-{host}", network))
+                spaces.append(Space(own, f"tailrace-{host}", network.name))
                 nodes.append(Node(tailrace, own, spaces[-1], network))
             yield nodes[0], nodes[1]
         finally:
