@@ -55,6 +55,11 @@ def replica(incomplete: str) -> list[str]:
     return _named("functions", incomplete)
 
 
+def host(incomplete: str) -> list[str]:
+    """State folders that have a service; hosts are the shell's own to know."""
+    return [folder for folder in _paths(incomplete, ()) if incomplete.startswith("/")]
+
+
 def port(incomplete: str) -> list[str]:
     """The ports of what is up."""
     return _named("ports", incomplete)

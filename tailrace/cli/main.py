@@ -13,7 +13,7 @@ from tailrace.cli import complete, exit_codes
 from tailrace.cli.lazy import load_when_used
 from tailrace.cli.options import DEFAULT_RUNS, HugeOption, JsonOption, RunsOption
 from tailrace.cli.output import COLOURS, choose_voice, error_line, open_streams, run_command
-from tailrace.errors import ExitCode
+from tailrace.errors import ExitCode, Mistake
 
 app = typer.Typer(
     name="tailrace",
@@ -214,6 +214,54 @@ def drain(
     In a spec the same is `replicas: {1: active, 2: draining}`. A drain can be rolled back like any change.
     """
     raise typer.Exit(run_command(lambda: operate.drain(replica, active=active, as_json=as_json)))
+
+
+@app.command()
+def migrate(
+    name: Annotated[
+        str, typer.Argument(metavar="NAME", help="A function in a machine.", autocompletion=complete.replica)
+    ],
+    host: Annotated[
+        str | None,
+        typer.Argument(
+            metavar="HOST",
+            help="Another node: a host that ssh reaches, or the state folder of a node of this machine.",
+            autocompletion=complete.host,
+        ),
+    ] = None,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Print all reasons why it cannot be, and do nothing.")
+    ] = False,
+    bandwidth: Annotated[
+        str | None, typer.Option(metavar="SIZE", help="What it may send in a second: 100MiB. Default: all there is.")
+    ] = None,
+    downtime: Annotated[str, typer.Option(metavar="TIME", help="How long it may stand still at the end.")] = "300ms",
+    cancel: Annotated[bool, typer.Option("--cancel", help="End a move of NAME that is at work.")] = False,
+    as_json: JsonOption = False,
+) -> None:
+    """Move a machine to another node while it runs and frames move.
+
+    
+    sudo tailrace migrate first other-host --dry-run
+    sudo tailrace migrate first other-host
+    sudo tailrace migrate first --cancel
+
+    The other node has the function in its plan, stopped. Its memory is sent while it runs (pre-copy); then it stands
+    still for a moment, and goes on there. Ctrl-C or a failure before that leave it running here. The exit code is 2 if
+    it cannot move, with all reasons.
+    """
+    from tailrace.cli import migrate as moves
+
+    def call() -> int:
+        if cancel:
+            return moves.cancel(name, as_json=as_json)
+        if host is None:
+            raise Mistake("expected a HOST to move it to, or --cancel")
+        if dry_run:
+            return moves.dry_run(name, host, as_json=as_json)
+        return moves.run(name, host, bandwidth, downtime, as_json=as_json)
+
+    raise typer.Exit(run_command(call))
 
 
 @app.command()

@@ -35,7 +35,7 @@ _LOOK_SECONDS = 0.2
 _FLAPS = 5  # stations that flap, of each bridge: a guest may have any number do so
 
 
-def _ask(method: str, *, start: bool = True, show: bool = True, **params: Any) -> dict[str, Any]:
+def ask_service(method: str, *, start: bool = True, show: bool = True, **params: Any) -> dict[str, Any]:
     """One method of the node's service. `show`: lines about what is being done are printed."""
     logger = logging.getLogger("tailrace")
     verbose = 2 if logger.isEnabledFor(logging.DEBUG) else int(logger.isEnabledFor(logging.INFO))
@@ -67,7 +67,7 @@ def up(spec_path: Path, *, huge: bool, dry_run: bool, as_json: bool) -> int:
     spec = _spec(spec_path)
     if dry_run:
         return _dry_run(spec, huge=huge, as_json=as_json)
-    raised = _ask("node.up", show=not as_json, spec=spec, huge=huge)
+    raised = ask_service("node.up", show=not as_json, spec=spec, huge=huge)
     with telling(raised["said"]):
         if as_json:
             print_json({"changed": raised["changed"], "notes": raised["notes"], **_found()})
@@ -97,7 +97,7 @@ def _dry_run(spec: Mapping[str, str], *, huge: bool, as_json: bool) -> int:
 def _propose(spec: Mapping[str, str], huge: bool | None) -> dict[str, Any]:
     """What `apply` would do; without a service, of what one that has ended has left up."""
     with suppress(NoService):
-        return _ask("node.plan", start=False, spec=spec, huge=huge)
+        return ask_service("node.plan", start=False, spec=spec, huge=huge)
     from tailrace.node import operations
 
     make, document = operations.planner(spec["text"], spec["name"], Path(spec["folder"]), huge, default_folder())
@@ -124,7 +124,7 @@ def plan(spec_path: Path, *, huge: bool | None, as_json: bool) -> int:
 def apply(spec_path: Path, *, huge: bool | None, base: int | None, yes: bool, as_json: bool) -> int:
     spec = _spec(spec_path)
     if not yes and can_ask():
-        notes = _ask("node.resume")["notes"]
+        notes = ask_service("node.resume")["notes"]
         wanted = _propose(spec, huge)
         if not as_json:
             _notes(notes)
@@ -135,17 +135,17 @@ def apply(spec_path: Path, *, huge: bool | None, base: int | None, yes: bool, as
                 sys.stdout.flush()
                 ask("Make these changes?")
             base = wanted["version"] if base is None else base
-    applied = _ask("node.apply", spec=spec, huge=huge, base=base)
+    applied = ask_service("node.apply", spec=spec, huge=huge, base=base)
     return _show_applied(applied, "is up as it stands: nothing to change", as_json=as_json)
 
 
 def rollback(*, base: int | None, as_json: bool) -> int:
-    applied = _ask("node.rollback", base=base)
+    applied = ask_service("node.rollback", base=base)
     return _show_applied(applied, "is the same as what is up: nothing to change", as_json=as_json)
 
 
 def drain(replica: str, *, active: bool, as_json: bool) -> int:
-    applied = _ask("node.drain", replica=replica, active=active)
+    applied = ask_service("node.drain", replica=replica, active=active)
     word = "active" if active else "draining"
     more = f"{replica} gets no new flow; `tailrace status` says how many it still has." if not active else ""
     return _show_applied(applied, f"{replica} is {word} already: nothing to change", more, as_json=as_json)
@@ -159,7 +159,7 @@ def scale(name: str, count: int, wait: str, *, as_json: bool) -> int:
         seconds = parse_duration(wait)
     except ValueError as error:
         raise Mistake(f"--wait: {error}") from None
-    applied = _ask("function.scale", name=name, count=count)
+    applied = ask_service("function.scale", name=name, count=count)
     draining = _flows_left(name)
     if not draining:
         return _show_applied(applied, f"{name} has {count} already: nothing to change", as_json=as_json)
@@ -168,20 +168,20 @@ def scale(name: str, count: int, wait: str, *, as_json: bool) -> int:
         time.sleep(_LOOK_SECONDS)
         draining = _flows_left(name)
     left = sum(draining.values())
-    applied = _ask("function.scale", name=name, count=count, remove=True)
+    applied = ask_service("function.scale", name=name, count=count, remove=True)
     more = f"{left} flows were moved, because they had not ended within {wait}." if left else ""
     return _show_applied(applied, "nothing to change", more, as_json=as_json)
 
 
 def _flows_left(name: str) -> dict[str, int]:
     """How many flows each replica of a function has that drains."""
-    functions = _ask("node.status", show=False)["functions"]
+    functions = ask_service("node.status", show=False)["functions"]
     replicas: list[dict[str, Any]] = next((each["replicas"] for each in functions if each["name"] == name), [])
     return {each["name"]: each["flows"] or 0 for each in replicas if each["state"] == "draining"}
 
 
 def function_cpus(name: str, count: int, *, as_json: bool) -> int:
-    applied = _ask("function.cpus", name=name, count=count)
+    applied = ask_service("function.cpus", name=name, count=count)
     more = [_resized_words(each, at) for each, at in applied["resized"].items()]
     if applied["changed"]:
         more.append(f"All was done after {applied['milliseconds']:.1f} ms.")
@@ -205,7 +205,7 @@ def _resized_words(name: str, resized: Mapping[str, Any]) -> str:
 
 
 def stop(name: str, *, as_json: bool) -> int:
-    stopped = _ask("function.stop", name=name)["stopped"]
+    stopped = ask_service("function.stop", name=name)["stopped"]
     with telling("it was stopped"):
         if as_json:
             print_json({"stopped": stopped})
@@ -215,22 +215,22 @@ def stop(name: str, *, as_json: bool) -> int:
 
 
 def start(name: str, *, as_json: bool) -> int:
-    applied = _ask("function.start", name=name)
+    applied = ask_service("function.start", name=name)
     return _show_applied(applied, f"{name} was not stopped", as_json=as_json)
 
 
 def restart(name: str, *, as_json: bool) -> int:
-    applied = _ask("function.restart", name=name)
+    applied = ask_service("function.restart", name=name)
     return _show_applied(applied, f"{name} was not replaced", as_json=as_json)
 
 
 def restore(name: str, file: Path, *, as_json: bool) -> int:
-    applied = _ask("function.restore", name=name, file=str(file.absolute()))
+    applied = ask_service("function.restore", name=name, file=str(file.absolute()))
     return _show_applied(applied, f"{name} was not replaced", as_json=as_json)
 
 
 def clone(name: str, to: str, *, as_json: bool) -> int:
-    applied = _ask("function.clone", name=name, to=to)
+    applied = ask_service("function.clone", name=name, to=to)
     return _show_applied(applied, f"{to} was not replaced", as_json=as_json)
 
 

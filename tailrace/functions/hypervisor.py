@@ -13,6 +13,7 @@ import stat
 import sys
 import threading
 import time
+import uuid
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -26,11 +27,14 @@ from tailrace.process import lock
 from tailrace.process import reaper as reaper_program
 from tailrace.process.process import Limits, ProcessId, end, identify, start
 from tailrace.process.programs import system_program
+from tailrace.resources.boot import boot_id
 from tailrace.resources.tree import Tree
 
 _SYSTEMS = Path("/run/libvirt/libvirt-sock")
-OWN = Path("/run/tailrace-libvirt")
-"""Where the daemons that Tailrace has started have their socket."""
+ENVIRONMENT = "TAILRACE_LIBVIRT"
+OWN = Path(os.environ.get(ENVIRONMENT) or "/run/tailrace-libvirt")
+"""Where the daemons that Tailrace has started have their socket: another one for each node that has a libvirt of its
+own, in a mount namespace where /run/libvirt and /var/lib/libvirt are its own too."""
 _SYSTEM = "qemu:///system"
 _OWN = f"qemu+unix:///system?socket={OWN}/libvirt-sock"
 _LOGGER = Path("/run/libvirt/virtlogd-sock")
@@ -45,6 +49,7 @@ unix_sock_ro_perms = "0700"
 unix_sock_admin_perms = "0700"
 auth_unix_ro = "none"
 auth_unix_rw = "none"
+host_uuid = "{host}"
 """
 
 
@@ -98,7 +103,7 @@ def create(begin: Callable[[], Any], seconds: float, sockets: Sequence[Path]) ->
     deadline = time.monotonic() + seconds
     closed = list(sockets)
     while caller.is_alive() and time.monotonic() < deadline:
-        closed = [each for each in closed if not _open_to_all(each)]
+        closed = [each for each in closed if not open_to_all(each)]
         caller.join(0.02)
     if caller.is_alive():
         raise Failure(f"libvirt has not started the machine within {seconds:g} s: does the switch come to its ports?")
@@ -107,7 +112,7 @@ def create(begin: Callable[[], Any], seconds: float, sockets: Sequence[Path]) ->
     return made[0]
 
 
-def _open_to_all(socket: Path) -> bool:
+def open_to_all(socket: Path) -> bool:
     """Whether a socket is there, which is then open to who can reach it. What else may stand there is left alone."""
     try:
         handle = os.open(socket, os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC)
@@ -240,11 +245,12 @@ def _start() -> None:
     with lock.locked(OWN / "lock", patience=_START_SECONDS):
         if _LOGGER.exists() and _answers():
             return
-        (OWN / "libvirtd.conf").write_text(_CONFIGURATION.format(folder=OWN))
+        (OWN / "libvirtd.conf").write_text(_CONFIGURATION.format(folder=OWN, host=_host_id()))
         log = OWN / "log"
         log.unlink(missing_ok=True)
-        words = ["--", system_program("virtlogd"), "--", system_program("libvirtd")]
-        words += ["--config", f"{OWN}/libvirtd.conf", "--pid-file", f"{OWN}/libvirtd.pid"]
+        words = ["--", system_program("virtlogd"), "--pid-file", f"{OWN}/virtlogd.pid"]
+        words += ["--", system_program("libvirtd"), "--config", f"{OWN}/libvirtd.conf"]
+        words += ["--pid-file", f"{OWN}/libvirtd.pid"]
         words += ["--timeout", str(_IDLE_SECONDS)]
         deadline = time.monotonic() + _START_SECONDS
         reaper: ProcessId | None = None
@@ -257,6 +263,11 @@ def _start() -> None:
                 argv = [sys.executable, "-I", "-S", reaper_program.__file__, *words]
                 reaper = start(argv, log=log, limits=Limits(tied=False), record=lambda _: None)
             time.sleep(0.05)
+
+
+def _host_id() -> uuid.UUID:
+    """Of the host, for libvirt, which moves no machine to where it is: each libvirt here is a host of its own."""
+    return uuid.uuid5(uuid.NAMESPACE_OID, f"{boot_id()} {OWN}")
 
 
 def _answers() -> bool:

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from tailrace.errors import Failure, Mistake
-from tailrace.functions import agent, hypervisor, saved
+from tailrace.functions import agent, hypervisor, saved, transfer
 from tailrace.functions.acceleration import acceleration
 from tailrace.functions.disks import check_disk, disk_format, make_overlay, make_seed, seed_files
 from tailrace.functions.domain import (
@@ -32,7 +32,7 @@ from tailrace.functions.guest_tuning import kernel_arguments, tune
 from tailrace.functions.images import DEFAULT, Image, images_folder, machine_image
 from tailrace.functions.names import outer_name
 from tailrace.functions.program import BUFFERS_MIB, NAME, READY, function_command, wait_until_ready
-from tailrace.functions.runtime import Behind, Instance, Origin, Started, Starter, Used
+from tailrace.functions.runtime import Arrival, Behind, Instance, Origin, Started, Starter, Used
 from tailrace.functions.tap import make_tap
 from tailrace.functions.traits import Traits, read_traits
 from tailrace.functions.vcpus import move, spread
@@ -132,10 +132,13 @@ class InMachine(Starter):
         how = acceleration()
         boots_from = machine_image(instance.image or DEFAULT) if instance.kind else _disks(name, instance)
         setting = machine_setting(name, instance, boots_from, log, how.kind, read_traits(Tree()))
+        came: Any = None
         try:
             if setting.disks is not None:
                 _make_disks(launcher, instance, setting, setting.disks)
-            if instance.origin is not None:
+            if isinstance(instance.origin, Arrival):
+                came, xml = _arrive(instance.origin, setting)
+            elif instance.origin is not None:
                 xml = _restore(connection, launcher, instance, instance.origin, setting)
             else:
                 # What a fragment says is held against libvirt's schema; the rest is always of it.
@@ -153,6 +156,11 @@ class InMachine(Starter):
         _as_started(launcher.logs, instance.name).write_text(xml)
         recorded = Process(instance.name, process.pid, process.start, _QEMU, runtime=self.name, outside=name)
         launcher.state.add(recorded)
+        if isinstance(instance.origin, Arrival):
+            launcher.state.keep_change()
+            transfer.go_on(came)
+            with launcher.log(instance.name).open("a") as said:
+                said.write(f"tailrace: {READY}\n")  # it has said so where it came from
         if launcher.tied:
             _tied.append(connection)
         return Started(recorded, how.notes)
@@ -171,9 +179,10 @@ class InMachine(Starter):
                 raise Mistake(f"{process.name} has a {what} of its own, which such a file does not hold")
         return saved.save(process.outside, path)
 
-    def check_origin(self, name: str, origin: Origin) -> None:
+    def check_origin(self, name: str, origin: Origin | Arrival) -> None:
         del name
-        saved.read(origin.path)
+        if isinstance(origin, Origin):
+            saved.read(origin.path)
 
     def program(self, process: Process) -> int | None:
         return process.pid if process.id.alive() else None
@@ -194,8 +203,11 @@ class InMachine(Starter):
 
 
 def _begin(call: Callable[[], Any], setting: MachineSetting) -> str:
-    sockets = [Path(nic.at) for nic in setting.nics if nic.interface == VHOST_USER]
-    return hypervisor.create(call, _START_SECONDS, sockets)
+    return hypervisor.create(call, _START_SECONDS, _sockets(setting))
+
+
+def _sockets(setting: MachineSetting) -> list[Path]:
+    return [Path(nic.at) for nic in setting.nics if nic.interface == VHOST_USER]
 
 
 def _restore(connection: Any, launcher: Launcher, instance: Instance, origin: Origin, setting: MachineSetting) -> str:
@@ -221,6 +233,17 @@ def _restore(connection: Any, launcher: Launcher, instance: Instance, origin: Or
         told += agent.identity(setting.name, machine_id(setting.name).hex, [nic.mac for nic in setting.nics])
     agent.ask(setting.agent, "; ".join([*told, f"echo 'tailrace: {READY}' >/dev/console"]))
     return xml
+
+
+def _arrive(arrival: Arrival, setting: MachineSetting) -> tuple[Any, str]:
+    """Waits for a machine that comes from another node, and for its end there: it stands still. Returns it as libvirt's
+    binding has it, and in XML."""
+    arrival.ready(transfer.domain_there(arrival.domain, setting), setting.name)
+    came = transfer.await_arrival(setting.name, _sockets(setting), arrival.given_up)
+    xml = str(came.XMLDesc())
+    if not arrival.go.wait(transfer.GO_SECONDS):
+        raise Failure("the other node has not said that the machine has ended there; it is not wanted twice")
+    return came, xml
 
 
 def _disks(name: str, instance: Instance) -> Disks:

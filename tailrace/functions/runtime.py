@@ -6,8 +6,9 @@
 
 from __future__ import annotations
 
+import threading
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import ClassVar, Literal
@@ -80,6 +81,20 @@ class Origin:
 
 
 @dataclass(frozen=True)
+class Arrival:
+    """An instance that comes from another node while it runs."""
+
+    domain: str
+    """What it is there, in libvirt's words."""
+    ready: Callable[[str, str], None]
+    """Called with what it is to be here, and its name here, when it can come."""
+    go: threading.Event
+    """It has ended there, so it goes on here."""
+    given_up: Callable[[], bool]
+    """Whether nobody waits for it any more."""
+
+
+@dataclass(frozen=True)
 class Instance:
     """One instance of a function, to be started."""
 
@@ -105,7 +120,7 @@ class Instance:
     """The group, by number, that may make sockets in its folders."""
     image: str | None = None
     """What it starts from; None: Tailrace's own. One of somebody else's has no kind."""
-    origin: Origin | None = None
+    origin: Origin | Arrival | None = None
     """What it goes on from; None: it starts anew."""
     interfaces: tuple[str, ...] = ()
     """What a machine's guest sees as each of its ports (`tailrace.spec.interface`)."""
@@ -204,7 +219,7 @@ class Starter(Runtime, ABC):
         del path
         raise self._not_kept(process.name)
 
-    def check_origin(self, name: str, origin: Origin) -> None:
+    def check_origin(self, name: str, origin: Origin | Arrival) -> None:
         """Whether an instance can go on from there, as far as the file shows it. Raises Mistake."""
         del origin
         raise self._not_kept(name)

@@ -134,20 +134,25 @@ def domain_of(saved: Saved, setting: MachineSetting, *, copy: bool) -> str:
     """The domain of a machine that was saved, as it is to be here: with the saved one's kind of machine and buses, and
     unless it is a copy, its addresses. Nothing else is taken from a file that may be somebody else's.
     Raises Mistake where it is another machine than `setting` says."""
-    was, here = ElementTree.fromstring(saved.domain), ElementTree.fromstring(domain_xml(setting))
+    return ElementTree.tostring(domain_like(saved.domain, setting, str(saved.path), copy=copy), encoding="unicode")
+
+
+def domain_like(domain: str, setting: MachineSetting, where: str, *, copy: bool = False) -> ElementTree.Element:
+    """The same of a machine that is in libvirt's words `where`."""
+    was, here = ElementTree.fromstring(domain), ElementTree.fromstring(domain_xml(setting))
     for what, one, other in zip(_COMPARED, _compared(was), _compared(here), strict=True):
         if one != other:
-            raise Mistake(f"{saved.path}: is a machine with {what} ({one}) than this one ({other})")
+            raise Mistake(f"{where}: is a machine with {what} ({one}) than this one ({other})")
     kind = was.find("os/type")
     if kind is None or not _KIND.fullmatch(kind.get("machine", "")):
-        raise Mistake(f"{saved.path}: is no machine of Tailrace's")
+        raise Mistake(f"{where}: is no machine of Tailrace's")
     here.find("os/type").set("machine", kind.get("machine", ""))  # type: ignore[union-attr]
     here.find("devices").extend(was.findall("devices/controller[@type='pci']"))  # type: ignore[union-attr]
     for old, new in zip(was.findall("devices/interface"), here.findall("devices/interface"), strict=True):
         mac = old.find("mac")
         if not copy and mac is not None:
             new.find("mac").set("address", mac.get("address", ""))  # type: ignore[union-attr]
-    return ElementTree.tostring(here, encoding="unicode")
+    return here
 
 
 def _compared(domain: ElementTree.Element) -> tuple[str | int | None, ...]:

@@ -86,6 +86,19 @@ class Clone(Named):
     to: str = Field(max_length=256, description="of the function that becomes its copy")
 
 
+class MigrateTo(Named):
+    host: str = Field(max_length=4096, description="another node: its host's name for ssh, or its state folder")
+
+
+class Migrate(MigrateTo):
+    bandwidth: int | None = Field(None, ge=1 << 20, description="bytes a second at the most; null: all that there is")
+    downtime_ms: int = Field(300, ge=1, le=60_000, description="how long it may stand still at the end")
+
+
+class MigrateReceive(Named):
+    domain: str = Field(max_length=MOST_SPEC, description="what it is where it runs, in libvirt's words")
+
+
 class Subscribe(Params):
     since: int | None = Field(None, ge=1, description="the number of the first event wanted; null: from now on")
 
@@ -155,6 +168,27 @@ class Resized(Applied):
 
 class FunctionStopped(Result):
     stopped: list[str] = Field(description="it, or its replicas")
+
+
+class MigrateFacts(Result):
+    facts: dict[str, Any] = Field(description="as `tailrace.migrate.facts` has them")
+
+
+class MigratePlan(Result):
+    reasons: list[dict[str, str]] = Field(description="why it cannot be, each with kind and text; none: it can")
+
+
+class Moved(Result):
+    host: str
+    milliseconds: float = Field(description="in all")
+    pause_ms: int = Field(description="for how long it stood still, as QEMU has counted")
+    switch_ms: float = Field(description="from its end here until it forwarded there")
+    rounds: int = Field(description="in which its memory was sent: what it writes meanwhile is sent again")
+    bytes: int = Field(description="of its memory")
+
+
+class Cancelled(Result):
+    cancelled: bool = Field(description="a move of it was at work")
 
 
 class Resumed(Result):
@@ -245,6 +279,23 @@ METHODS = {
         Method(
             "function.clone", True, Clone, Applied, "Has a machine go on as a copy of another, with its own identity."
         ),
+        Method(
+            "migrate.facts", False, Named, MigrateFacts, "What decides whether a machine can move from here or to here."
+        ),
+        Method(
+            "migrate.plan", True, MigrateTo, MigratePlan, "Why a machine cannot move to another node. Changes nothing."
+        ),
+        Method("migrate.run", True, Migrate, Moved, "Moves a machine to another node while it runs."),
+        Method("migrate.cancel", True, Named, Cancelled, "Ends a move; the machine goes on where it is."),
+        Method(
+            "migrate.receive",
+            True,
+            MigrateReceive,
+            Applied,
+            "For another node's service: prepares the place for its machine, says so (`migrate.ready`), and ends when "
+            "that forwards here.",
+        ),
+        Method("migrate.go", True, Named, Cancelled, "For the same: its machine has ended there, and goes on here."),
         Method("node.resume", True, Nothing, Resumed, "Ends a change that was cut short, and resumes the switch."),
         Method("node.down", True, Nothing, Lowered, "Takes everything down."),
         Method("events.subscribe", False, Subscribe, Subscribed, "Has events sent on this connection."),

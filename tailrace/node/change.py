@@ -67,12 +67,15 @@ def change_over(
         new = {name: wanted.instances.get(name, 1) for name in wanted.start if name not in begun}
         running = {**begun, **dict(zip(new, node.start_functions(node.plan, new), strict=True))}
         started = [running[name] for name in wanted.start]
+        if state.record.changing is not None and state.record.changing.arrived:
+            with undisturbed():  # it goes on already, and frames are on their way to it
+                base = fabric.configure(wanted.config, base)
         node.wait_for(staged, processes=started)
         node.wait_for_functions(wanted.start, started)
         tell_functions(state, node.plan, wanted.tell)
         if wanted.resize:
             node.resized |= resize_functions(state, node.plan, wanted.resize, node.began, WAIT_MS)
-        if wanted.config_changes:
+        if wanted.config_changes and not (state.record.changing is not None and state.record.changing.arrived):
             with undisturbed():  # nobody is to be informed that nothing was changed when it was
                 base = fabric.configure(wanted.config, base)
     except BaseException:
@@ -185,7 +188,10 @@ def _new_sockets(wanted: Config, running: Config, before: Collection[object]) ->
 
 def _take_back(state: State, fabric: TailraceFabric, staged: Collection[str], things: list[Any]) -> None:
     """Ends what was begun for a change that is not made. Where the switch is lost, nobody knows whether it had changed
-    over: then what was begun stays, and the change stays on record, for `recover` to end it when the switch is back."""
+    over: then what was begun stays, and the change stays on record, for `recover` to end it when the switch is back; so
+    it does where a machine has come from elsewhere for it."""
+    if state.record.changing is not None and state.record.changing.arrived:
+        return
     with undisturbed():
         try:
             fabric.configuration()
@@ -229,6 +235,15 @@ def forget_sockets(state: State, used: Collection[str]) -> None:
             state.undo(thing)
 
 
+def _let_go_on(state: State, functions: Collection[str]) -> None:
+    """Has machines go on that have come from another node, where they were left standing. Raises Failure, Mistake."""
+    from tailrace.functions.transfer import find, go_on  # only here: it needs libvirt
+
+    for process in state.processes():
+        if process.outside and process.id.alive() and function_name(process.name) in functions:
+            go_on(find(process.outside))
+
+
 def recover(state: State, fabric: TailraceFabric) -> list[str]:
     """Ends a change that a crash has cut short: it is kept if the switch had changed over, else undone. Returns what is
     to be said of it."""
@@ -236,13 +251,16 @@ def recover(state: State, fabric: TailraceFabric) -> list[str]:
     if changing is None:
         return []
     version, running = fabric.configuration()
+    if changing.arrived and running != changing.config:
+        _let_go_on(state, changing.start)
+        version, running = fabric.configure(changing.config, version), changing.config
     if running == changing.config:
         state.record.plan, state.record.spec = changing.to.plan, changing.to.spec
         state.record.previous = changing.previous
         state.record.instances, state.record.version = changing.instances, version
         state.record.around = changing.around
         end_processes(state, changing.stop)
-        became = "kept, as the switch had made it"
+        became = "kept, as the switch had made it" if not changing.arrived else "kept, as its machine had come"
     else:
         end_processes(state, [instance_name(name, changing.instances.get(name, 1)) for name in changing.start])
         left = [port for port in changing.staged if port in running.get("ports", {})]

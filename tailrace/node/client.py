@@ -64,6 +64,8 @@ class Client:
         """Called with a line about what is being done, while a method runs."""
         self.logged: Callable[[int, str], None] = lambda _level, _text: None
         """Called with what the service logs meanwhile, where `verbose` asks for it, and its level."""
+        self.heard: Callable[[str, dict[str, Any]], None] = lambda _method, _params: None
+        """Called with what else it says meanwhile."""
         try:
             self._control = Control(self.path, timeout=_HELLO_SECONDS, notified=self._notified)
         except ControlLost as error:
@@ -147,6 +149,16 @@ class Client:
         finally:
             os.close(handle)
 
+    def patience(self, seconds: float | None) -> None:
+        """How long an answer may take from now on; None: as long as it likes."""
+        self._control.patience(seconds)
+
+    def cancel(self, why: str) -> None:
+        """Asks for the end of the call that is waited for, from another thread."""
+        with suppress(ControlLost):
+            if (waiting := self._control.waiting) is not None:
+                self._control.notify("call.cancel", call=waiting, why=why)
+
     def close(self) -> None:
         self._control.close()
 
@@ -157,6 +169,8 @@ class Client:
             self.told(str(params.get("text", "")))
         elif method == "log":
             self.logged(int(params.get("level", 0)), str(params.get("text", "")))
+        else:
+            self.heard(method, params)
 
     @contextmanager
     def _cancelling(self) -> Iterator[None]:

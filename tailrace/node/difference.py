@@ -110,7 +110,11 @@ def difference(
         was = before.get(name)
         why = new.placement.functions[name].why
         which[name] = have
-        if was is None:
+        if was is None and function.arrives:
+            changes.append(
+                Change("add", "process", name, ("it comes from another node", _process_words(function, new)))
+            )
+        elif was is None:
             which[name] = _free(function, alive, running)
             start.append(name)
             changes.append(Change("add", "process", name, (_process_words(function, new),), why))

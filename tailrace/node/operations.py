@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from tailrace.errors import Failure, Interrupted, Mistake, TailraceError
-from tailrace.functions.runtime import Origin, Starter
+from tailrace.functions.runtime import Arrival, Origin, Starter
 from tailrace.functions.runtimes import STARTERS
 from tailrace.functions.threads import Resized
 from tailrace.node.card_functions import check_functions, missing_functions, take_functions
@@ -88,6 +88,7 @@ def _start(state: State, plan: Plan, spec: str, again: str) -> Raised:
     state.record.purpose = "up"
     state.record.plan = plan.as_data()
     state.record.spec = spec
+    state.record.stopped = _arriving(plan)
     try:
         state.save()
         node = Node.of(state, plan, logs=state.logs, tied=False)
@@ -104,6 +105,11 @@ def _start(state: State, plan: Plan, spec: str, again: str) -> Raised:
         raise
     kept = kept_user(state.folder) if plan.user is None else None
     return Raised(True, f"up{again}: {contents_of(plan)}", (*node.notes, *([kept] if kept else [])))
+
+
+def _arriving(plan: Plan) -> list[str]:
+    """The functions that come from other nodes: each is as one that was stopped until it does."""
+    return [each.name for each in plan.started if each.arrives]
 
 
 def interrupted(error: KeyboardInterrupt) -> Interrupted:
@@ -321,7 +327,7 @@ def propose(folder: Path, make: PlanMaker) -> Proposal:
         look_ahead(folder, plan)
         wanted = difference(None, plan, running={}, instances={}, alive=(), sockets=folder / "sockets")
         return Proposal(None, plan, wanted)
-    _check_up(record)
+    check_up(record)
     node = Node.of(State(folder, record), Plan.read(record.plan), logs=folder / "logs", tied=False)
     node.attach()
     try:
@@ -343,7 +349,7 @@ def _check_new_ports(node: Node, plan: Plan) -> list[PlannedPort]:
     return fresh
 
 
-def _check_up(record: Record) -> None:
+def check_up(record: Record) -> None:
     """Raises Mistake unless `tailrace up` has left something that can be changed."""
     if not record.things:
         raise Mistake("nothing is up; run `tailrace up SPEC`")
@@ -357,11 +363,11 @@ def _proposal(node: Node, plan: Plan, leave: Collection[str] = (), anew: Collect
 
 
 @contextmanager
-def _changing(held: Held) -> Iterator[Node]:
+def changing(held: Held) -> Iterator[Node]:
     """The node that is up, with every change before this one ended. A switch that has ended is resumed first, so that
     no command is refused for the want of another."""
     state = held.state()
-    _check_up(state.record)
+    check_up(state.record)
     node, said = _taken_up(state)
     node.notes += said
     try:
@@ -372,20 +378,20 @@ def _changing(held: Held) -> Iterator[Node]:
 
 def resume(held: Held) -> list[str]:
     """Resumes a switch that has ended, as every change does first; what is to be said of that."""
-    with _changing(held) as node:
+    with changing(held) as node:
         return node.notes
 
 
 def apply(held: Held, make: PlanMaker, spec: str, base: int | None = None) -> Applied:
     """Changes what is up into a plan, whole or not at all; with `base`, only from that version. Raises Mistake if it
     cannot be (Conflict if another version is up), Failure if it went wrong, in which case nothing has changed."""
-    with _changing(held) as node:
+    with changing(held) as node:
         return until_claimed(lambda: _apply(node, make(node.plan), spec, base))
 
 
 def rollback(held: Held, base: int | None = None) -> Applied:
     """Goes back to the plan before the last change; that change can be had again by doing so once more."""
-    with _changing(held) as node:
+    with changing(held) as node:
         previous = node.state.record.previous
         if previous is None:
             raise Mistake("nothing has been applied since `tailrace up`, so there is nothing to go back to")
@@ -394,7 +400,7 @@ def rollback(held: Held, base: int | None = None) -> Applied:
 
 def drain(held: Held, replica: str, *, active: bool = False) -> Applied:
     """Gives a replica no new flows (or, `active`, gives it some again); those that it has stay with it."""
-    with _changing(held) as node:
+    with changing(held) as node:
         plan = node.plan
         known = {each.name: each for each in plan.functions}
         if replica not in known:
@@ -411,7 +417,7 @@ def drain(held: Held, replica: str, *, active: bool = False) -> Applied:
 def scale(held: Held, name: str, count: int, *, remove: bool = False) -> Applied:
     """Gives a function so many active replicas. What is too many gets no new flows or, with `remove`, is ended; the
     spec's file stays as it is. Raises Failure, Mistake."""
-    with _changing(held) as node:
+    with changing(held) as node:
 
         def change() -> Applied:
             plan = scaled(node.plan, name, count, remove=remove, own=[held.folder])
@@ -424,7 +430,7 @@ def function_cpus(held: Held, name: str, count: int) -> tuple[Applied, float]:
     """Gives a function (or each of its replicas) that runs so many CPUs while frames move; the spec's file stays as it
     is. Returns also after how many ms what it has no more is free. Raises Failure, Mistake."""
     began = time.monotonic()
-    with _changing(held) as node:
+    with changing(held) as node:
         node.began = began
         ended = set(_ended(node.state))
         alive = {process.name for process in node.state.processes()} - ended
@@ -484,7 +490,9 @@ def _apply(
     def commit() -> None:
         state.record.plan, state.record.spec = plan.as_data(), spec
         there = {each.name for each in plan.functions} - set(wanted.start)
-        state.record.stopped = [each for each in state.record.stopped if each in there]
+        stopped = [each for each in state.record.stopped if each in there]
+        known = {each.name for each in node.plan.functions}
+        state.record.stopped = stopped + [each for each in _arriving(plan) if each not in known]
         state.record.previous = previous
         state.record.changing = None
 
@@ -581,7 +589,7 @@ def _process_of(state: State, name: str) -> str:
 def restart(held: Held, names: Collection[str]) -> list[str]:
     """Starts those of these functions (or replicas) again that have ended, and no others; returns which it did. Raises
     Failure, Mistake."""
-    with _changing(held) as node:
+    with changing(held) as node:
         state = node.state
         ended = set(_ended(state))
         wanted = [name for name in names if _process_of(state, name) in ended]
@@ -595,15 +603,17 @@ def restart(held: Held, names: Collection[str]) -> list[str]:
         return wanted
 
 
-def replace_function(held: Held, name: str, *, stopped: bool = False, origin: Origin | None = None) -> Applied:
+def replace_function(
+    held: Held, name: str, *, stopped: bool = False, origin: Origin | Arrival | None = None
+) -> Applied:
     """Starts a new instance of a function (or of all its replicas) beside the one that runs, changes over to it when it
     forwards, and ends the old one. `stopped`: only of what was stopped; `origin`: what the new one goes on from. Raises
     Failure, Mistake."""
-    with _changing(held) as node:
+    with changing(held) as node:
         record = node.state.record
         chosen = [each for each in _chosen(node, name) if not stopped or each in record.stopped]
         if origin is not None:
-            only, runtime = _only(node, name)
+            only, runtime = only_one(node, name)
             runtime.check_origin(only, origin)
             node.origins[only] = origin
         anew = [_process_of(node.state, each) for each in chosen]
@@ -616,10 +626,10 @@ def replace_function(held: Held, name: str, *, stopped: bool = False, origin: Or
 def save_function(folder: Path, name: str, path: Path) -> int:
     """Writes a function's whole state to a file, and leaves it running; returns the bytes. Raises Failure, Mistake."""
     state = State(folder, peek(folder))
-    _check_up(state.record)
+    check_up(state.record)
     node = Node.of(state, Plan.read(state.record.plan), logs=state.logs, tied=False)
-    only, runtime = _only(node, name)
-    return runtime.save(_running_process(state, only), path)
+    only, runtime = only_one(node, name)
+    return runtime.save(running_process(state, only), path)
 
 
 def described(folder: Path, name: str) -> dict[str, Any]:
@@ -642,10 +652,10 @@ def _as_in_spec(planned: PlannedFunction) -> int | dict[str, int]:
 def clone_function(held: Held, name: str, to: str) -> Applied:
     """Has a function go on as a copy of another one, with an identity of its own, in place of what it was. Raises
     Failure, Mistake."""
-    with _changing(held) as node:
+    with changing(held) as node:
         state = node.state
-        source, runtime = _only(node, name)
-        target, place = _only(node, to)
+        source, runtime = only_one(node, name)
+        target, place = only_one(node, to)
         if source == target:
             raise Mistake(f"{name!r} cannot be a copy of itself; expected another function's name")
         file = state.folder / f"{target}.clone"
@@ -653,7 +663,7 @@ def clone_function(held: Held, name: str, to: str) -> Applied:
         on_record = FilePath(str(file))
         state.add(on_record)
         try:
-            runtime.save(_running_process(state, source), file)
+            runtime.save(running_process(state, source), file)
             place.check_origin(target, origin)
             node.origins[target] = origin
             applied = _apply(node, node.plan, state.record.spec, None, anew=[_process_of(state, target)])
@@ -663,7 +673,7 @@ def clone_function(held: Held, name: str, to: str) -> Applied:
         return applied
 
 
-def _only(node: Node, name: str) -> tuple[str, Starter]:
+def only_one(node: Node, name: str) -> tuple[str, Starter]:
     """The one replica that a name stands for, and where it lives. Raises Mistake."""
     chosen = _chosen(node, name)
     if len(chosen) > 1:
@@ -672,7 +682,7 @@ def _only(node: Node, name: str) -> tuple[str, Starter]:
     return chosen[0], STARTERS[planned.runs]
 
 
-def _running_process(state: State, name: str) -> Process:
+def running_process(state: State, name: str) -> Process:
     """The process that a function is now. Raises Mistake where it has ended."""
     process = next((each for each in state.processes() if each.name == _process_of(state, name)), None)
     if process is None or not process.id.alive():
@@ -683,7 +693,7 @@ def _running_process(state: State, name: str) -> Process:
 def stop_function(held: Held, name: str) -> list[str]:
     """Ends a function (or all its replicas), which is not started again before somebody does so; its chain does
     meanwhile what `on_failure` says. Returns the replicas. Raises Failure, Mistake."""
-    with _changing(held) as node:
+    with changing(held) as node:
         state = node.state
         chosen = _chosen(node, name)
         state.record.stopped = sorted({*state.record.stopped, *chosen})
@@ -714,7 +724,7 @@ def _forget_logs(state: State, name: str) -> None:
 
 def restart_switch(held: Held) -> None:
     """Starts a switch that has ended again, as it was: also where what it had kept is lost. Raises Failure, Mistake."""
-    with _changing(held) as node:
+    with changing(held) as node:
         if any(each.change == "add" for each in node.unlike()):
             _apply(node, node.plan, node.state.record.spec, None, _ended(node.state))
 

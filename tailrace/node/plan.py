@@ -638,6 +638,8 @@ class _Maker:
                         most_cpus=function.cpus.most,
                         stacked=function.cpus.stacked,
                         vfs=vfs,
+                        migratable=function.migratable,
+                        arrives=function.arrives,
                     )
                 )
         return found

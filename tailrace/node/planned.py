@@ -130,6 +130,10 @@ class PlannedFunction:
     """Of a machine: its virtual CPUs may share CPUs at any latency level."""
     vfs: tuple[PlannedVf, ...] = ()
     """The virtual functions among its interfaces."""
+    migratable: bool = True
+    """Of a machine: it may move to another node."""
+    arrives: bool = False
+    """Of a machine: it is not started here, and comes from another node."""
 
     @property
     def started(self) -> bool:

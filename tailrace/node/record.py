@@ -17,7 +17,7 @@ import time
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cache
 from pathlib import Path
 from typing import Any, ClassVar
@@ -463,6 +463,8 @@ class Change:
     """The ports that it adds before that."""
     around: list[str] = field(default_factory=list)
     """As `Record.around`, then."""
+    arrived: bool = False
+    """A machine that it starts has come from another node, and is there no more: it is made, whatever happens."""
 
 
 @dataclass
@@ -548,6 +550,13 @@ class State:
         with self._alone:
             self.record.things.extend(things)
             self.save()
+
+    def keep_change(self) -> None:
+        """The change at work is made whatever happens: a machine has come for it, and is nowhere else."""
+        with self._alone:
+            if self.record.changing is not None:
+                self.record.changing = replace(self.record.changing, arrived=True)
+                self.save()
 
     def group_of(self, function: str, numbers: range, first: int) -> int:
         """The group of a function: the same for as long as the record is kept, and no other function's. One that has

@@ -16,7 +16,7 @@ from pathlib import Path
 from tailrace.errors import Failure, Fault, Mistake, Refused, TailraceError
 from tailrace.functions.names import outer_name
 from tailrace.functions.namespace import prepare_namespace
-from tailrace.functions.runtime import Instance, Origin
+from tailrace.functions.runtime import Arrival, Instance, Origin
 from tailrace.functions.runtimes import STARTERS
 from tailrace.functions.show import tell
 from tailrace.functions.threads import Resized
@@ -62,7 +62,7 @@ class Node:
     launcher: Launcher
     fabric: TailraceFabric
     notes: list[str]
-    origins: dict[str, Origin] = field(default_factory=dict)
+    origins: dict[str, Origin | Arrival] = field(default_factory=dict)
     """What functions that are started go on from, by name; the others start anew."""
     resized: dict[str, Resized] = field(default_factory=dict)
     """Functions whose CPUs are others now, by name."""

@@ -31,15 +31,19 @@ from typing import Any
 
 from tailrace import __version__
 from tailrace.errors import Failure, Interrupted, Mistake, TailraceError
-from tailrace.functions.runtime import Origin
+from tailrace.functions.runtime import Arrival, Origin
 from tailrace.functions.runtimes import ended_well
+from tailrace.functions.transfer import Limits
 from tailrace.host.slices import enter
-from tailrace.node import operations
+from tailrace.node import moving, operations
 from tailrace.node.api import (
     Apply,
     Clone,
     Drain,
     FunctionCpus,
+    Migrate,
+    MigrateReceive,
+    MigrateTo,
     Named,
     Propose,
     Restore,
@@ -141,6 +145,8 @@ class Service:
         """What the switch carries otherwise than planned."""
         self._kept = Kept.of_environment()
         self._boots = Restarts()
+        self._expected: tuple[str, threading.Event] | None = None
+        """The machine that comes from another node, and what says that it has ended there."""
         self._cpus = frozenset(os.sched_getaffinity(0))
         self._methods: dict[str, Callable[[Call], Answer]] = {
             "node.plan": self._plan,
@@ -155,6 +161,10 @@ class Service:
             "function.start": self._start_function,
             "function.restore": self._restore,
             "function.clone": self._clone,
+            "migrate.facts": self._migrate_facts,
+            "migrate.plan": self._migrate_plan,
+            "migrate.run": self._migrate,
+            "migrate.receive": self._receive,
             "node.resume": lambda _: {"notes": operations.resume(self.held)},
             "node.down": self._down,
         }
@@ -565,6 +575,9 @@ class Service:
             else:
                 self._end("the service was told to end")
             return {"service_ends": True}
+        if name in ("migrate.go", "migrate.cancel"):
+            assert isinstance(params, Named)
+            return (self._go if name == "migrate.go" else self._cancel_move)(params.name)
         if name == "node.status":
             found = await self.server.loop.run_in_executor(None, status, self.held.folder)
             for process in found["processes"]:
@@ -667,6 +680,59 @@ class Service:
     def _clone(self, call: Call) -> Answer:
         assert isinstance(call.params, Clone)
         return operations.clone_function(self.held, call.params.name, call.params.to).as_data()
+
+    def _migrate_facts(self, call: Call) -> Answer:
+        assert isinstance(call.params, Named)
+        return {"facts": moving.facts(self.held, call.params.name)}
+
+    def _migrate_plan(self, call: Call) -> Answer:
+        assert isinstance(call.params, MigrateTo)
+        return {"reasons": moving.propose(self.held, call.params.name, call.params.host)}
+
+    def _migrate(self, call: Call) -> Answer:
+        assert isinstance(call.params, Migrate)
+        given = call.params
+        limits = Limits(given.bandwidth, given.downtime_ms)
+        moved = moving.move(self.held, given.name, given.host, limits, lambda text: call.tell("progress", text=text))
+        self.server.publish("function.moved", given.name, to=given.host, pause_ms=moved.pause_ms)
+        return asdict(moved)
+
+    def _receive(self, call: Call) -> Answer:
+        assert isinstance(call.params, MigrateReceive)
+        given, go = call.params, threading.Event()
+        arrival = Arrival(
+            given.domain,
+            lambda domain, name: call.tell("migrate.ready", domain=domain, name=name),
+            go,
+            lambda: call.given_up is not None or self._stopping,
+        )
+        self._expected = (given.name, go)
+        try:
+            applied, taken = moving.receive(self.held, given.name, arrival)
+            call.tell("migrate.arrived", **taken)
+        finally:
+            self._expected = None
+        self.server.publish("function.arrived", given.name)
+        return applied.as_data()
+
+    def _go(self, name: str) -> Answer:
+        """In the server's thread: a machine that is expected has ended where it came from."""
+        expected = self._expected
+        if expected is None or expected[0] != name:
+            raise Mistake(f"{name} is not expected here")
+        expected[1].set()
+        return {"cancelled": False}
+
+    def _cancel_move(self, name: str) -> Answer:
+        """In the server's thread."""
+        work = self._now
+        call = work.call if work is not None else None
+        if call is None or call.method.name != "migrate.run" or not isinstance(call.params, Migrate):
+            return {"cancelled": False}
+        if call.params.name != name:
+            return {"cancelled": False}
+        self._cancel(call, "cancelled by `tailrace migrate --cancel`")
+        return {"cancelled": True}
 
     def _down(self, _call: Call) -> Answer:
         try:

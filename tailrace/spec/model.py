@@ -385,6 +385,12 @@ class Function(Model):
         description="of a machine: elements of libvirt's <domain>, which are merged into the one that Tailrace makes, "
         "for what a spec has no word for (docs/functions.md)",
     )
+    migratable: bool = Field(
+        True, description="of a machine: whether it may move to another node while it runs (`tailrace migrate`)"
+    )
+    arrives: bool = Field(
+        False, description="of a machine: it is not started here, and comes from another node (`tailrace migrate`)"
+    )
     router: Router | None = Field(None, description="of kind router: its addresses and routes")
     firewall: Firewall | None = Field(None, description="of kind firewall: its rules")
     nat: Nat | None = Field(None, description="of kind nat: its pool, and what inside hosts may have of it")
@@ -492,6 +498,10 @@ class Function(Model):
     def _domain_fits(self) -> Function:
         if self.domain is not None and self.runs != "machine":
             raise ValueError(f"domain: a {self.runs} has none; expected none, or `runs: machine`")
+        if not self.migratable and self.runs != "machine":
+            raise ValueError(f"migratable: a {self.runs} never moves; expected none, or `runs: machine`")
+        if self.arrives and (self.runs != "machine" or not self.migratable):
+            raise ValueError("arrives: only a machine that is migratable comes from elsewhere; expected none")
         return self
 
     @model_validator(mode="after")

@@ -77,7 +77,13 @@ def test_every_command_is_here(command: Command) -> None:
     """Or, of those that measure, in a file of its own, whose node is like this one (clean_machine.py)."""
     listed = set(re.findall(r"^\W*([a-z]+)  +[A-Z]", command("--help").stdout, re.MULTILINE))
     tested = {"up", "plan", "apply", "rollback", "drain", "status", "top", "metrics", "dashboard", "events", "down"}
-    assert listed - APART == tested | {"capture", "trace", "measure", "node", "watch", "function", "scale"}
+    assert listed - APART == tested | {"capture", "trace", "measure", "node", "watch", "function", "scale", "migrate"}
+
+
+def test_what_does_not_move_is_told(command: Command) -> None:
+    """tests/guest/test_migrate.py has what does."""
+    done = command("migrate", "fw", command.state, "--dry-run", status=2)
+    assert "is this very node" in done.stderr
 
 
 @pytest.mark.parametrize("what", [("--port", "a"), ("--chain", "plain")], ids=["port", "chain"])

@@ -1,0 +1,1 @@
+"""Machines that move to another node while they run."""

@@ -1,0 +1,239 @@
+"""What a node says of itself and of one of its functions: whether that can move from there, or to there.
+
+Both nodes answer with the same facts; `tailrace.migrate.checks` compares them.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any, Literal
+from xml.etree import ElementTree
+
+from pydantic import TypeAdapter, ValidationError
+
+from tailrace import __version__
+from tailrace.errors import Mistake
+from tailrace.functions import hypervisor
+from tailrace.functions.acceleration import acceleration
+from tailrace.functions.images import DEFAULT, machine_image
+from tailrace.functions.traits import read_traits
+from tailrace.node.planned import Plan, PlannedFunction
+from tailrace.node.record import Record, State
+from tailrace.resources import hugepages
+from tailrace.resources.boot import boot_id
+from tailrace.resources.topology import read_topology
+from tailrace.resources.tree import Tree
+from tailrace.switch.config import instance_name
+
+RunState = Literal["absent", "stopped", "ended", "running"]
+
+
+@dataclass(frozen=True)
+class FunctionFacts:
+    """A function as the plan of a node has it."""
+
+    kind: str | None
+    runs: str
+    image: str
+    made_of: str
+    """Identifies the content of its image; empty: there is none, or it is the user's own disk."""
+    memory_bytes: int
+    cpus: int
+    latency: str
+    interfaces: tuple[str, ...]
+    driver: str
+    settings: tuple[str, ...]
+    domain: str | None
+    migratable: bool
+    huge: bool
+    own_cpus: bool
+    """Each of its CPUs has one of the host's to itself."""
+    node: int | None
+    """The NUMA node that it is on; None: the host has one."""
+
+
+@dataclass(frozen=True)
+class Facts:
+    """What a node says."""
+
+    host: str
+    boot: str
+    folder: str
+    state: RunState
+    """Of the function."""
+    function: FunctionFacts | None
+    tailrace: str
+    libvirt: int
+    """As libvirt has it: 9000000 is 9.0.0."""
+    qemu: int
+    acceleration: str
+    cpu: str
+    """The processor's name."""
+    flags: tuple[str, ...]
+    """What it can do, in the kernel's words."""
+    kinds: tuple[str, ...]
+    """The kinds of machine that QEMU has here."""
+    machine: str = ""
+    """The kind of the one that runs."""
+    cpu_mode: str = ""
+    """How the CPU of that one was chosen, in libvirt's words."""
+    devices: tuple[str, ...] = ()
+    """What that one has of this host alone: `disk PATH`, `passthrough ADDRESS`, `device KIND`."""
+    libvirt_uri: str = ""
+    """Where another host's libvirt reaches this one's."""
+    memory_free: int = 0
+    pages_free: int = 0
+    """Huge pages of 2 MiB that nobody has taken, on the function's node."""
+    nodes: Mapping[int, int] = field(default_factory=dict)
+    """The memory of each NUMA node, in MiB."""
+
+
+_READER = TypeAdapter(Facts)
+_MOST_DEVICES = 64
+
+
+def read_facts(data: Any) -> Facts:
+    """Facts that another node has sent. Raises Mistake where they are of another version's."""
+    try:
+        return _READER.validate_python(data)
+    except ValidationError as error:
+        first = error.errors(include_url=False, include_input=False)[0]
+        at = ".".join(map(str, first["loc"]))
+        raise Mistake(
+            f"the other node answers as another version of Tailrace does ({at}: {first['msg']}); expected {__version__}"
+        ) from None
+
+
+def facts_of(folder: Path, record: Record, name: str) -> Facts:
+    """What the node of a state folder says of a function (or replica). Raises Failure, Mistake."""
+    plan = Plan.read(record.plan)
+    planned = next((each for each in plan.started if each.name == name), None)
+    tree, connection = Tree(), hypervisor.connect()
+    state, outer = _run_state(State(folder, record), name) if planned is not None else ("absent", "")
+    function = _function(plan, planned) if planned is not None else None
+    base = hugepages.pool_of(function.node if function is not None else None)
+    cpu, flags = _processor(tree)
+    domain = ElementTree.fromstring(hypervisor.machine_xml(outer)) if outer else None
+    return Facts(
+        host=os.uname().nodename,
+        boot=boot_id(),
+        folder=str(folder),
+        state=state,
+        function=function,
+        tailrace=__version__,
+        libvirt=int(connection.getLibVersion()),
+        qemu=int(connection.getVersion()),
+        acceleration=acceleration().kind,
+        cpu=cpu,
+        flags=flags,
+        kinds=_kinds(connection.getCapabilities()),
+        machine=_attribute(domain, "os/type", "machine"),
+        cpu_mode=_attribute(domain, "cpu", "mode"),
+        devices=bound_devices(domain) if domain is not None else (),
+        libvirt_uri=str(connection.getURI()),
+        memory_free=_memory_free(tree),
+        pages_free=hugepages.pool(base).free,
+        nodes=_node_memory(tree),
+    )
+
+
+def as_data(facts: Facts) -> dict[str, Any]:
+    """Plain data, as `read_facts` takes it."""
+    return asdict(facts)
+
+
+def bound_devices(domain: ElementTree.Element) -> tuple[str, ...]:
+    """What a machine has of its host alone, in a few words each."""
+    found = []
+    for device in domain.iterfind("devices/*"):
+        source = device.find("source")
+        if device.tag == "disk":
+            found.append(f"disk {_source(source)}")
+        elif device.tag == "hostdev":
+            found.append(f"passthrough {_source(source)}")
+        elif device.tag in ("filesystem", "redirdev", "shmem", "tpm", "vsock"):
+            found.append(f"device {device.tag}")
+    return tuple(found[:_MOST_DEVICES])
+
+
+def _source(source: ElementTree.Element | None) -> str:
+    """Of a disk or device: a path, or a PCI address."""
+    if source is None:
+        return "without a source"
+    path = source.get("file") or source.get("dev") or source.get("name")
+    address = source.find("address")
+    if path is None and address is not None:
+        numbers = [address.get(key, "0x0").removeprefix("0x") for key in ("domain", "bus", "slot", "function")]
+        return f"{numbers[0]}:{numbers[1]}:{numbers[2]}.{numbers[3]}"
+    return path or source.get("protocol") or "without a path"
+
+
+def _function(plan: Plan, planned: PlannedFunction) -> FunctionFacts:
+    place, traits = plan.placement.functions[planned.name], read_traits(Tree())
+    image = planned.image or DEFAULT
+    made_of = ""
+    if planned.runs == "machine" and planned.kind is not None:
+        with suppress(Mistake):
+            made_of = machine_image(image).made_of
+    return FunctionFacts(
+        kind=planned.kind,
+        runs=planned.runs,
+        image=image,
+        made_of=made_of,
+        memory_bytes=planned.memory_bytes,
+        cpus=planned.cpus,
+        latency=planned.latency,
+        interfaces=planned.interfaces,
+        driver=planned.driver,
+        settings=planned.settings,
+        domain=planned.domain,
+        migratable=planned.migratable,
+        huge=plan.huge,
+        own_cpus=place.mode == "poll" and len(place.cores) >= planned.cpus,
+        node=traits.node(place.core) if traits.several_nodes else None,
+    )
+
+
+def _run_state(state: State, name: str) -> tuple[RunState, str]:
+    """What has become of a function, and the name by which libvirt knows it where it runs."""
+    record = state.record
+    wanted = instance_name(name, record.instances.get(name, 1))
+    process = next((each for each in state.processes() if each.name == wanted), None)
+    if process is not None and process.id.alive():
+        return "running", process.outside
+    return ("stopped" if name in record.stopped else "ended"), ""
+
+
+def _processor(tree: Tree) -> tuple[str, tuple[str, ...]]:
+    """Its name, and what it can do."""
+    fields: dict[str, str] = {}
+    for line in (tree.text("/proc/cpuinfo") or "").splitlines():
+        key, _, value = line.partition(":")
+        fields.setdefault(key.strip(), value.strip())
+    return fields.get("model name", ""), tuple(sorted(set(fields.get("flags", "").split())))
+
+
+def _kinds(capabilities: str) -> tuple[str, ...]:
+    """Source: libvirt's formatcaps.html."""
+    found = ElementTree.fromstring(capabilities).iterfind("guest/arch[@name='x86_64']/machine")
+    return tuple(sorted({each.text for each in found if each.text and each.text.startswith("pc-q35-")}))
+
+
+def _attribute(domain: ElementTree.Element | None, at: str, key: str) -> str:
+    found = domain.find(at) if domain is not None else None
+    return found.get(key, "") if found is not None else ""
+
+
+def _memory_free(tree: Tree) -> int:
+    for line in (tree.text("/proc/meminfo") or "").splitlines():
+        if line.startswith("MemAvailable:"):
+            return int(line.split()[1]) << 10
+    return 0
+
+
+def _node_memory(tree: Tree) -> dict[int, int]:
+    return {node.number: node.memory_mib for node in read_topology(tree).nodes}

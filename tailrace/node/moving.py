@@ -1,0 +1,258 @@
+"""A machine moves from this node to another one, or comes from there, while it runs.
+
+The other node's service prepares its place by the steps of a change (`tailrace.node.change`), which ends when the
+machine forwards there; what was prepared is undone if it does not come. Here, the function is one that was stopped from
+the moment on when libvirt has ended its machine. Until then whatever fails leaves it running.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import closing, contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from tailrace.errors import Failure, Interrupted, Mistake, TailraceError
+from tailrace.functions import hypervisor
+from tailrace.functions.runtime import Arrival
+from tailrace.functions.transfer import Destination, Limits, Outgoing, Progress, counted
+from tailrace.migrate.checks import Reason, reasons
+from tailrace.migrate.facts import Facts, as_data, facts_of
+from tailrace.migrate.host import Host, reached
+from tailrace.node.change import end_processes
+from tailrace.node.client import Client
+from tailrace.node.operations import (
+    Applied,
+    changing,
+    check_up,
+    interrupted,
+    lead_around,
+    only_one,
+    replace_function,
+    resume,
+    running_process,
+)
+from tailrace.node.record import Held, State
+from tailrace.process.process import undisturbed
+
+_READY_SECONDS = 120.0
+"""In which the other node has prepared the place; it may have another change to end first."""
+_DONE_SECONDS = 120.0
+"""In which it forwards there, once it may go on."""
+_LOOK_SECONDS = 0.02
+_TELL_SECONDS = 1.0
+
+
+class Unmovable(Mistake):
+    """A machine cannot move: all reasons."""
+
+    def __init__(self, name: str, host: str, found: list[Reason]) -> None:
+        super().__init__(f"{name} cannot move to {host}: " + "; ".join(each.text for each in found))
+        self._lines = [f"{name} cannot move to {host}: {each.kind}: {each.text}" for each in found]
+
+    @property
+    def lines(self) -> list[str]:
+        return self._lines
+
+
+def facts(held: Held, name: str) -> dict[str, Any]:
+    """What this node says of itself and of a function. Raises Failure, Mistake."""
+    record = held.state().record
+    check_up(record)
+    return as_data(facts_of(held.folder, record, name))
+
+
+def propose(held: Held, name: str, host: str) -> list[dict[str, Any]]:
+    """Why a machine cannot move to another node; looks only. Raises Failure, Mistake, Said."""
+    with _other(held, host) as other:
+        _, found = _checked(held, name, other)
+        return [each.as_data() for each in found]
+
+
+@contextmanager
+def _other(held: Held, host: str) -> Iterator[Host]:
+    """The other node; this one cannot answer itself while it asks. Raises Failure, Mistake."""
+    if host.startswith("/") and Path(host).resolve() == held.folder.resolve():
+        raise Mistake(f"{host} is this very node; expected another one")
+    with reached(host) as other:
+        yield other
+
+
+def _checked(held: Held, name: str, other: Host) -> tuple[Facts, list[Reason]]:
+    """What the other node says, and why the machine cannot move there."""
+    record = held.state().record
+    check_up(record)
+    there = other.facts(name)
+    return there, reasons(name, facts_of(held.folder, record, name), there)
+
+
+# --- at the target -------------------------------------------------------------------------------------------------
+
+
+def receive(held: Held, name: str, arrival: Arrival) -> tuple[Applied, dict[str, int]]:
+    """Has a function, which does not run here, go on as the machine that comes from another node; what that has taken,
+    too. Raises Failure, Mistake; then nothing has changed here."""
+    if name not in held.state().record.stopped:
+        raise Mistake(f"{name} is not stopped here; `tailrace function stop {name}` first")
+    try:
+        applied = replace_function(held, name, stopped=True, origin=arrival)
+    except BaseException:
+        with undisturbed():
+            if held.state().record.changing is not None:  # it is nowhere else any more
+                resume(held)
+        raise
+    return applied, counted(running_process(held.state(), name).outside)
+
+
+# --- at the source -------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Moved:
+    """What a move has come to."""
+
+    host: str
+    milliseconds: float
+    """In all."""
+    pause_ms: int
+    """For how long it stood still, as QEMU has counted."""
+    switch_ms: float
+    """From its end here until it forwarded there."""
+    rounds: int
+    bytes: int
+
+
+@dataclass
+class _Reception:
+    """The other node's part, in a thread of its own."""
+
+    client: Client
+    name: str
+    domain: str
+    place: dict[str, str] = field(default_factory=dict)
+    """What it is to be there (`domain`) and its name (`name`), once the place is ready."""
+    taken: Mapping[str, int] | None = None
+    """What the transfer has taken, once it has arrived."""
+    problem: TailraceError | None = None
+    ended: threading.Event = field(default_factory=threading.Event)
+
+    def begin(self) -> None:
+        self.client.heard = self._heard
+        self.client.patience(None)
+        threading.Thread(target=self._receive, name="reception", daemon=True).start()
+
+    def _heard(self, method: str, params: dict[str, Any]) -> None:
+        if method == "migrate.ready":
+            self.place = {"domain": str(params["domain"]), "name": str(params["name"])}
+        elif method == "migrate.arrived":
+            self.taken = {key: int(params[key]) for key in ("pause_ms", "total_ms")}
+
+    def _receive(self) -> None:
+        try:
+            self.client.call("migrate.receive", name=self.name, domain=self.domain)
+        except TailraceError as error:
+            self.problem = error
+        finally:
+            self.ended.set()
+
+
+def move(held: Held, name: str, host: str, limits: Limits, tell: Callable[[str], None]) -> Moved:
+    """Moves a machine to another node. Raises Unmovable, Failure, Interrupted: then it goes on here, unless they say
+    otherwise."""
+    began = time.monotonic()
+    with _other(held, host) as other, changing(held) as node:
+        there, found = _checked(held, name, other)
+        if found:
+            raise Unmovable(name, host, found)
+        name, _ = only_one(node, name)
+        process = running_process(node.state, name)
+        reception = _Reception(other.connect(), name, hypervisor.machine_xml(process.outside))
+        with closing(reception.client), closing(other.connect()) as going:
+            with _received(reception, name, host):
+                uri, memory_uri = other.libvirt(there)
+                to = Destination(uri, reception.place["domain"], reception.place["name"], memory_uri)
+                last = _send(Outgoing(process.outside, to, limits), reception, name, host, tell)
+            sent = time.monotonic()
+            with undisturbed():
+                _hand_over(node.state, process.name, name, going, reception)
+    lead_around(held)
+    ended = time.monotonic()
+    taken = reception.taken or {}
+    return Moved(
+        host,
+        round(1e3 * (ended - began), 1),
+        taken.get("pause_ms", 0),
+        round(1e3 * (ended - sent), 1),
+        last.rounds if last is not None else 0,
+        last.total_bytes if last is not None else 0,
+    )
+
+
+@contextmanager
+def _received(reception: _Reception, name: str, host: str) -> Iterator[None]:
+    """Has the other node prepare the place, and undo that if the machine does not come."""
+    try:
+        reception.begin()
+        deadline = time.monotonic() + _READY_SECONDS
+        while not reception.place:
+            if reception.ended.wait(_LOOK_SECONDS):
+                raise Failure(f"{host} does not take {name}: {reception.problem}; it goes on here")
+            if time.monotonic() > deadline:
+                raise Failure(f"{host} has not prepared a place in {_READY_SECONDS:g} s; {name} goes on here")
+        yield
+    except BaseException as error:
+        with undisturbed():
+            reception.client.cancel("the machine does not come")
+            reception.ended.wait(_READY_SECONDS)
+        if isinstance(error, KeyboardInterrupt):
+            raise Interrupted(f"{interrupted(error)}; {name} goes on here") from None
+        raise
+
+
+def _send(
+    sending: Outgoing, reception: _Reception, name: str, host: str, tell: Callable[[str], None]
+) -> Progress | None:
+    """Sends it, and says how far it is; returns what it said last."""
+    last: Progress | None = None
+    told = 0.0
+    cancelled: KeyboardInterrupt | None = None
+    while not sending.ended.wait(_LOOK_SECONDS):
+        try:
+            now = time.monotonic()
+            if now - told >= _TELL_SECONDS:
+                last, told = sending.progress() or last, now
+                if last is not None:
+                    tell(last.text)
+            if cancelled is not None or reception.ended.is_set():  # nobody wants it, or is there to receive it
+                sending.cancel()  # again and again: libvirt refuses that until it has begun
+        except KeyboardInterrupt as error:
+            cancelled = cancelled or error
+    if sending.problem is None:
+        return last  # also where it was cancelled too late
+    if cancelled is not None:
+        raise cancelled
+    there = f" ({host}: {reception.problem})" if reception.problem is not None else ""
+    raise Failure(f"{name} goes on here: {sending.problem}{there}")
+
+
+def _hand_over(state: State, process: str, name: str, going: Client, reception: _Reception) -> None:
+    """It has ended here, and stays so whatever becomes of this service; then it goes on there."""
+    state.record.stopped = sorted({*state.record.stopped, name})
+    state.save()
+    try:
+        going.call("migrate.go", name=name)
+    except TailraceError as error:
+        reception.ended.wait(_DONE_SECONDS)
+        if reception.problem is not None:  # it was there, and is not any more
+            state.record.stopped = [each for each in state.record.stopped if each != name]
+            state.save()
+            raise Failure(f"the other node has lost the machine ({error}); {name} is started anew here") from None
+    end_processes(state, [process])
+    if not reception.ended.wait(_DONE_SECONDS) or reception.problem is not None:
+        raise Failure(
+            f"{name} has ended here, and the other node does not say that it forwards there ({reception.problem}): "
+            f"`tailrace status` there says whether it is; if not, `tailrace function start {name}` starts it anew here"
+        )

@@ -1,0 +1,159 @@
+"""A machine moves from one node to another by `tailrace migrate`, while frames pass that are all counted."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from private_network import Network
+from running_node import needs_a_node, wait_until
+from two_nodes import Node, kill, two_nodes
+
+from tailrace.bench.two_nodes import Hub
+
+pytestmark = [
+    *needs_a_node,
+    pytest.mark.requires_program("virtlogd", "virsh", "qemu-system-x86_64", "nsenter"),
+    pytest.mark.timeout(900),
+]
+
+SPEC = """\
+fabric: {{idle: sleep, cores: [{core}]}}
+functions: {{first: {{kind: skeleton, runs: machine, latency: normal{arrives}}}}}
+chains: {{voice: [{{if: {host}0}}, first, {{if: {host}1}}]}}
+"""
+RATE = 250
+"""Frames a second: an emulated machine keeps up."""
+
+
+@pytest.fixture(scope="module")
+def nodes(tailrace: Path, images: Path) -> Iterator[tuple[Node, Node]]:
+    """A chain through the machine on one; the same chain on the other, which has none."""
+    del images
+    network = Network()
+    try:
+        for host in ("one", "two"):
+            for side in (0, 1):
+                network.pair(f"{host}{side}", f"{host}{side}p")
+        with two_nodes(tailrace, network) as (one, two):
+            for core, (host, node) in enumerate((("one", one), ("two", two))):
+                arrives = ", arrives: true" if node is two else ""
+                node("up", node.spec(SPEC.format(core=core, host=host, arrives=arrives)))
+            yield one, two
+    finally:
+        network.end()
+
+
+@pytest.fixture
+def traffic(nodes: tuple[Node, Node]) -> Iterator[Hub]:
+    """Frames to both nodes, and those that come from either."""
+    network = nodes[0].network.name
+    made = Hub(network, ["one0p", "two0p"], ["one1p", "two1p"], RATE)
+    yield made
+    made.end()
+
+
+def running(node: Node) -> list[str]:
+    return [name for name, state in node.machines().items() if state == "running"]
+
+
+def place(nodes: tuple[Node, Node]) -> int:
+    """Which of the nodes has the one copy."""
+    found = [len(running(each)) for each in nodes]
+    assert sum(found) == 1, found
+    return found.index(1)
+
+
+def begin_slowly(source: Node, target: Node) -> subprocess.Popen[str]:
+    """A move that does not come to an end by itself; on return the target has a machine that is being filled."""
+    moving = source.begin("migrate", "first", target.state, "--bandwidth", "1MiB")
+    wait_until(lambda: target.machines() or moving.poll() is not None, 60)
+    assert moving.poll() is None, moving.communicate()
+    return moving
+
+
+def test_it_moves_and_every_frame_is_accounted_for(nodes: tuple[Node, Node], traffic: Hub) -> None:
+    one, two = nodes
+    traffic.wait_from(0)
+    assert json.loads(one("migrate", "first", two.state, "--dry-run", "--json").stdout)["possible"]
+    moved = json.loads(one("migrate", "first", two.state, "--json").stdout)
+    assert moved["pause_ms"] > 0 and moved["rounds"] >= 1 and moved["bytes"] > 128 << 20
+    traffic.wait_from(1)
+    assert place(nodes) == 1
+    numbers = traffic.numbers()
+    assert numbers == sorted(set(numbers)), "none came twice, and all in order"
+    assert all(node == 1 for _, _, node in traffic.received[traffic.from_(0) :]), "none from where it was"
+    again = json.loads(one("migrate", "first", two.state, "--dry-run", "--json", status=2).stdout)
+    assert {each["kind"] for each in again["reasons"]} == {"function"}
+    assert "function first: first (stopped)" in one("status").stdout
+
+
+def test_a_move_that_fails_or_is_cancelled_leaves_it_where_it_is(nodes: tuple[Node, Node], traffic: Hub) -> None:
+    source = nodes[place(nodes)]
+    target = next(each for each in nodes if each is not source)
+    traffic.wait_from(nodes.index(source))
+    first = traffic.numbers()[0]
+    moving = begin_slowly(source, target)
+    (name,) = target.machines()
+    kill(target.machine(name))
+    error = moving.communicate(timeout=60)[1]
+    assert moving.returncode == 1 and "first goes on here" in error
+    moving = begin_slowly(source, target)
+    assert json.loads(source("migrate", "first", "--cancel", "--json").stdout)["cancelled"]
+    error = moving.communicate(timeout=60)[1]
+    assert moving.returncode == 130 and "first goes on here" in error
+    traffic.wait_from(nodes.index(source))
+    assert nodes[place(nodes)] is source and target.machines() == {}
+    numbers = traffic.numbers()
+    assert numbers == list(range(first, first + len(numbers))), "no frame was lost"
+    assert not list((target.state / "sockets").glob("first@*")), "what was prepared there is undone"
+
+
+def libvirt_of_the_source(source: Node, _: Node) -> int:
+    return source.daemon()
+
+
+def libvirt_of_the_target(_: Node, target: Node) -> int:
+    return target.daemon()
+
+
+def service_of_the_source(source: Node, _: Node) -> int:
+    return source.service()
+
+
+def service_of_the_target(_: Node, target: Node) -> int:
+    return target.service()
+
+
+def machine_of_the_source(source: Node, _: Node) -> int:
+    return source.machine(running(source)[0])
+
+
+@pytest.mark.whole
+@pytest.mark.parametrize(
+    "party",
+    [
+        libvirt_of_the_source,
+        libvirt_of_the_target,
+        service_of_the_source,
+        service_of_the_target,
+        machine_of_the_source,
+    ],
+)
+def test_one_copy_runs_whoever_is_killed(
+    nodes: tuple[Node, Node], traffic: Hub, party: Callable[[Node, Node], int]
+) -> None:
+    source = nodes[place(nodes)]
+    target = next(each for each in nodes if each is not source)
+    moving = begin_slowly(source, target)
+    kill(party(source, target))
+    moving.communicate(timeout=120)
+    for each in nodes:  # what has ended of a node is there again
+        each("up", each.folder / "spec.yaml")
+    wait_until(lambda: sum(len(running(each)) for each in nodes) == 1, 150)
+    traffic.wait_from(place(nodes))
+    where = place(nodes)
+    assert not nodes[1 - where].machines(), "nothing is left of the other one"

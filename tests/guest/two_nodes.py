@@ -1,0 +1,76 @@
+"""Two nodes on one machine (`tailrace.bench.two_nodes`), as a user operates them. Their network is the test's."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+from machine import BOOT
+from private_network import Network
+from running_node import Command, open_folder, wait_until
+
+from tailrace.bench.two_nodes import Space
+
+
+class Node(Command):
+    """The command on one of the nodes."""
+
+    def __init__(self, tailrace: Path, folder: Path, space: Space, network: Network) -> None:
+        self.network = network
+        program = folder / "tailrace"
+        program.write_text(f'#!/bin/sh\nexec {" ".join(space.within)} {tailrace} "$@"\n')
+        program.chmod(0o755)
+        super().__init__(program, folder)
+        self.limit = BOOT
+        self.libvirt = folder / "libvirt"
+        self.environment["TAILRACE_LIBVIRT"] = str(self.libvirt)
+
+    def machines(self) -> dict[str, str]:
+        """Those of its libvirt, with their state."""
+        words = ["-c", f"qemu+unix:///system?socket={self.libvirt}/libvirt-sock", "list", "--all"]
+        done = subprocess.run(["virsh", *words], capture_output=True, text=True, timeout=30, check=False)
+        rows = [line.split(maxsplit=2) for line in done.stdout.splitlines()[2:] if line.strip()]
+        return {name: state for _, name, state in rows}
+
+    def machine(self, name: str) -> int:
+        """The process of one of them."""
+        for entry in Path("/proc").glob("[0-9]*"):
+            with suppress(OSError):
+                if f"guest={name},".encode() in (entry / "cmdline").read_bytes():
+                    return int(entry.name)
+        raise AssertionError(f"{name} has no process")
+
+    def daemon(self) -> int:
+        """The process of its libvirtd."""
+        return int((self.libvirt / "libvirtd.pid").read_text())
+
+
+@contextmanager
+def two_nodes(tailrace: Path, network: Network) -> Iterator[tuple[Node, Node]]:
+    """Both, with nothing up."""
+    with open_folder() as folder:
+        spaces, nodes = [], []
+        try:
+            for host in ("one", "two"):
+                own = folder / host
+                own.mkdir()
+                own.chmod(0o755)
+                spaces.append(Space(own, f"tailrace-{host}", network.name))
+                nodes.append(Node(tailrace, own, spaces[-1], network))
+            yield nodes[0], nodes[1]
+        finally:
+            for node in nodes:
+                node.end_begun()
+                node("down", status=None)
+            for node in nodes:  # they end by themselves
+                wait_until(lambda node=node: not (node.libvirt / "libvirt-sock").exists(), 60)  # type: ignore[misc]
+            for space in spaces:
+                space.end()
+
+
+def kill(pid: int) -> None:
+    os.kill(pid, signal.SIGKILL)

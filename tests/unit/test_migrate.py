@@ -1,0 +1,241 @@
+"""Why a machine cannot move: each reason by itself, and all of them at once."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from xml.etree import ElementTree
+
+import pytest
+from test_machines import SETTING
+from test_saved import live
+
+from tailrace.errors import Failure, Mistake
+from tailrace.functions.domain import Nic, domain_xml
+from tailrace.functions.transfer import Progress, domain_there
+from tailrace.migrate.checks import reasons
+from tailrace.migrate.facts import Facts, FunctionFacts, as_data, bound_devices, read_facts
+from tailrace.migrate.host import reached
+from tailrace.node.difference import difference
+from tailrace.node.plan import make_plan
+from tailrace.resources.topology import Cpu
+from tailrace.spec.load import parse_spec
+
+CPUS = tuple(Cpu(number, core=number) for number in range(4))
+
+FUNCTION = FunctionFacts(
+    kind="skeleton",
+    runs="machine",
+    image="tailrace",
+    made_of="abc",
+    memory_bytes=256 << 20,
+    cpus=1,
+    latency="normal",
+    interfaces=("vhost-user", "vhost-user"),
+    driver="dpdk",
+    settings=(),
+    domain=None,
+    migratable=True,
+    huge=True,
+    own_cpus=False,
+    node=None,
+)
+HERE = Facts(
+    host="one",
+    boot="boot-1",
+    folder="/run/tailrace",
+    state="running",
+    function=FUNCTION,
+    tailrace="1.0",
+    libvirt=9_000_000,
+    qemu=7_002_000,
+    acceleration="kvm",
+    cpu="Xeon",
+    flags=("avx", "sse4_2"),
+    kinds=("pc-q35-7.1", "pc-q35-7.2"),
+    machine="pc-q35-7.2",
+    cpu_mode="host-model",
+    libvirt_uri="qemu:///system",
+    memory_free=8 << 30,
+    pages_free=512,
+    nodes={0: 16384},
+)
+THERE = replace(HERE, host="two", boot="boot-2", state="stopped", machine="", cpu_mode="")
+
+
+def found(source: Facts = HERE, target: Facts = THERE) -> list[tuple[str, str]]:
+    return [(each.kind, each.text) for each in reasons("fw", source, target)]
+
+
+def test_nothing_stands_in_the_way_between_hosts_that_are_alike() -> None:
+    assert found() == []
+    assert found(target=replace(THERE, libvirt=11_000_000, qemu=10_000_000)) == [], "newer is no reason"
+    assert found(target=replace(THERE, flags=("avx", "avx512f", "sse4_2"))) == [], "nor is a CPU that can more"
+
+
+SOURCES = [
+    ({"state": "ended"}, "function", "does not run here (it has ended)"),
+    ({"function": None}, "function", "is no function of what is up here"),
+    ({"function": replace(FUNCTION, migratable=False)}, "spec", "`migratable: false`"),
+    ({"devices": ("disk /d/fw.qcow2",)}, "storage", "/d/fw.qcow2"),
+    ({"devices": ("passthrough 0000:3b:00.0",)}, "passthrough", "0000:3b:00.0"),
+    ({"devices": ("device tpm",)}, "device", "tpm"),
+    ({"cpu_mode": "host-passthrough", "cpu": "Opteron"}, "cpu", "Opteron here, Xeon there"),
+    ({"flags": ("avx", "avx512f", "sse4_2")}, "cpu", "lacks avx512f"),
+    ({"libvirt": 9_001_000}, "version", "libvirt is 9.1.0 here and 9.0.0 there"),
+    ({"qemu": 10_000_003}, "version", "QEMU is 10.0.3 here and 7.2.0 there"),
+    ({"machine": "pc-q35-10.0"}, "version", "no machine pc-q35-10.0"),
+    ({"tailrace": "2.0"}, "version", "Tailrace is 2.0 here and 1.0 there"),
+    ({"acceleration": "tcg"}, "acceleration", "tcg here and by kvm there"),
+    ({"host": "two"}, "host", "rename one"),
+]
+
+
+@pytest.mark.parametrize(("change", "kind", "said"), SOURCES, ids=lambda value: value if isinstance(value, str) else "")
+def test_what_the_source_has_that_does_not_move(change: dict[str, object], kind: str, said: str) -> None:
+    ((what, text),) = found(replace(HERE, **change))  # type: ignore[arg-type]
+    assert what == kind and said in text
+
+
+TARGETS = [
+    ({"state": "running"}, "function", "runs on two already"),
+    ({"state": "ended"}, "function", "is started again on two"),
+    ({"function": None}, "function", "in no plan of two"),
+    ({"function": replace(FUNCTION, cpus=2)}, "pinning", "cpus is 1 here and 2 there"),
+    ({"function": replace(FUNCTION, memory_bytes=512 << 20)}, "memory", "256MiB here and 512MiB there"),
+    ({"function": replace(FUNCTION, interfaces=("e1000e", "e1000e"))}, "device", "interface is vhost-user"),
+    ({"function": replace(FUNCTION, made_of="")}, "image", "is missing there"),
+    ({"function": replace(FUNCTION, made_of="xyz")}, "image", "another content"),
+    ({"function": replace(FUNCTION, node=1), "nodes": {0: 16384, 1: 128}}, "numa", "node 1 there, which has 128 MiB"),
+    ({"pages_free": 3, "memory_free": 64 << 20}, "hugepages", "128 huge pages are needed; 3 are free"),
+]
+
+
+@pytest.mark.parametrize(("change", "kind", "said"), TARGETS, ids=lambda value: value if isinstance(value, str) else "")
+def test_what_the_target_lacks(change: dict[str, object], kind: str, said: str) -> None:
+    ((what, text),) = found(target=replace(THERE, **change))  # type: ignore[arg-type]
+    assert what == kind and said in text
+
+
+def test_room_is_asked_for_without_huge_pages_too() -> None:
+    small = replace(FUNCTION, huge=False)
+    ((kind, text),) = found(replace(HERE, function=small), replace(THERE, function=small, memory_free=100 << 20))
+    assert kind == "memory" and "256 MiB are needed, and 100 MiB are free" in text
+
+
+def test_cpus_of_its_own_are_not_given_up() -> None:
+    ((kind, _),) = found(replace(HERE, function=replace(FUNCTION, own_cpus=True)))
+    assert kind == "pinning"
+
+
+def test_all_reasons_are_told_at_once() -> None:
+    strange = replace(FUNCTION, interfaces=("pci:0000:3b:00.0", "e1000e"), migratable=False, latency="high")
+    source = replace(HERE, function=strange, devices=("disk /d", "device vsock"), qemu=10_000_000, boot="boot-2")
+    kinds = [kind for kind, _ in found(source, replace(THERE, state="running", acceleration="tcg"))]
+    for kind in ("host", "spec", "passthrough", "device", "storage", "function", "version", "acceleration", "pinning"):
+        assert kind in kinds
+    assert kinds.count("device") == 3, "a TAP, a device, and what the other plan has"
+
+
+def test_another_nodes_facts_are_read_by_their_types() -> None:
+    assert read_facts(as_data(HERE)) == HERE
+    for data in ({**as_data(HERE), "state": "gone"}, {"host": "x"}, [], {**as_data(HERE), "flags": 3}):
+        with pytest.raises(Mistake, match="another version of Tailrace"):
+            read_facts(data)
+
+
+def test_what_a_domain_has_of_its_host() -> None:
+    domain = ElementTree.fromstring(
+        "<domain><devices><disk><source file='/d/a.qcow2'/></disk><disk><source protocol='rbd' name='p/x'/></disk>"
+        "<hostdev><source><address domain='0x0000' bus='0x3b' slot='0x00' function='0x1'/></source></hostdev>"
+        "<interface type='vhostuser'/><tpm/></devices></domain>"
+    )
+    assert bound_devices(domain) == (
+        "disk /d/a.qcow2",
+        "disk p/x",
+        "passthrough 0000:3b:00.1",
+        "device tpm",
+    )
+
+
+RUN = replace(SETTING, name="tailrace-1a-fw.2", command_line="console=ttyS0 tailrace.run=tailrace-vnf,skeleton")
+
+
+def moved(change: str = "", to: str = "") -> ElementTree.Element:
+    """What a machine is to be at the target, that is another one there than here in so much."""
+    there = replace(
+        RUN, name="tailrace-fw", nics=(Nic("52:54:00:00:00:0a", "/there/0"), Nic("52:54:00:00:00:0b", "/t/1"))
+    )
+    was = live(domain_xml(there)).replace("mode='host-passthrough'", "mode='custom'").replace(change, to)
+    return ElementTree.fromstring(domain_there(was, RUN))
+
+
+def test_a_machine_stays_what_it_is_and_has_the_targets_own_places() -> None:
+    found = moved()
+    there = ElementTree.fromstring(domain_xml(replace(RUN, name="tailrace-fw")))
+    assert found.findtext("name") == "tailrace-fw" and found.findtext("uuid") == there.findtext("uuid")
+    assert [each.get("address") for each in found.iterfind("devices/interface/mac")] == [
+        "52:54:00:00:00:0a",
+        "52:54:00:00:00:0b",
+    ]
+    assert [each.get("path") for each in found.iterfind("devices/interface/source")] == ["/s/0", "/s/1"]
+    assert found.find("os/type").get("machine") == "pc-q35-7.2"  # type: ignore[union-attr]
+    assert len(found.findall("cpu")) == 1
+
+
+def test_another_machine_is_not_taken() -> None:
+    memory = RUN.memory_bytes >> 10
+    with pytest.raises(Mistake, match="the other node's machine: is a machine with another memory"):
+        moved(f">{memory}<", f">{memory * 2}<")
+    with pytest.raises(Mistake, match="another function"):
+        moved("skeleton", "router")
+    with pytest.raises(Mistake, match="damaged"):
+        domain_there("<domain", RUN)
+
+
+def test_the_time_that_is_left_is_by_what_is_written_meanwhile() -> None:
+    progress = Progress(2.0, 256 << 20, 100_000_000, 60_000_000, 10_000_000, 2, 0)
+    assert progress.seconds_left == 2.0 and "2 s left" in progress.text
+    stuck = replace(progress, dirtied_per_second=70_000_000, throttle=20)
+    assert stuck.seconds_left is None
+    assert "does not converge yet" in stuck.text and "slowed down by 20 %" in stuck.text
+
+
+def test_a_spec_says_what_may_move_and_what_comes() -> None:
+    text = "functions: {{f: {{kind: skeleton, runs: {}}}}}\nchains: {{v: [tester.a, f, tester.b]}}\n"
+    spec = parse_spec(text.format("machine, arrives: true"), "s")
+    assert spec.functions["f"].arrives and spec.functions["f"].migratable
+    for words in (
+        "process, migratable: false",
+        "container, arrives: true",
+        "machine, arrives: true, migratable: false",
+    ):
+        with pytest.raises(Mistake, match="expected none"):
+            parse_spec(text.format(words), "s")
+
+
+def test_what_comes_from_elsewhere_is_not_started() -> None:
+    text = "functions: {f: {kind: skeleton, runs: machine, arrives: true}}\nchains: {v: [tester.a, f, tester.b]}\n"
+    plan = make_plan(parse_spec(text, "s"), cpus=CPUS, real_time=None)
+    found = difference(None, plan, running={}, instances={}, alive=(), sockets=Path("/s"))
+    assert found.start == () and found.stage == {}
+    assert set(found.config["ports"]) >= {"f.0", "f.1"} and found.config["chains"]["v"]["through"] == ["f"]
+
+
+def test_a_host_is_a_name_or_a_folder() -> None:
+    for name in ("-oProxyCommand=x", "", "a b", "a/b", "x" * 300):
+        with pytest.raises(Mistake, match="is no host"), reached(name):
+            pass
+    with reached("/run/other") as host:
+        assert not host.far and host.libvirt(THERE) == ("qemu:///system", "tcp://127.0.0.1")
+        with pytest.raises(Mistake, match="no service runs there"):
+            host.connect()
+
+
+def test_ssh_that_fails_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    ssh = tmp_path / "ssh"
+    ssh.write_text('#!/bin/sh\necho "$@" >&2\necho "Permission denied (publickey)." >&2\nexit 255\n')
+    ssh.chmod(0o755)
+    monkeypatch.setattr("tailrace.migrate.host.system_program", lambda _: str(ssh))
+    with pytest.raises(Failure, match=r"far: ssh does not get there \(Permission denied"), reached("far"):
+        pass
