@@ -120,11 +120,11 @@ static void prepare_router(void)
 
 	open_function(&router);
 	for (unsigned port = 0; port < ROUTER_PORTS; port++) {
-		atomic_store(&router_table.ports[port].mac, router_mac(own));
-		atomic_store(&router_table.ports[port].mtu, 1500);
+		atomic_store(&router_table.links[port].mac, router_mac(own));
+		atomic_store(&router_table.links[port].mtu, 1500);
 	}
 	router_neighbour_set(1, ROUTER_4, &gateway, router_mac(own) | ROUTER_STATION_USABLE);
-	hop.paths[0] = (struct router_path){.gateway = gateway, .bound = UINT32_MAX, .port = 1};
+	hop.paths[0] = (struct router_path){.gateway = gateway, .bound = UINT32_MAX, .link = 1};
 	router_route_add(&prefix, 1, ROUTE_FIRST_HOP, &hop, ROUTER_NEW);
 }
 
