@@ -206,15 +206,19 @@ def await_arrival(name: str, sockets: Sequence[Path], given_up: Callable[[], boo
         time.sleep(_LOOK_SECONDS)
 
 
+COUNTED = {"pause_ms": "downtime", "total_ms": "time_elapsed", "rounds": "memory_iteration", "bytes": "memory_total"}
+"""What is told of a transfer, by libvirt's name of it."""
+
+
 def counted(name: str) -> dict[str, int]:
-    """How many ms a machine that has arrived stood still (`pause_ms`) and took in all (`total_ms`), as libvirt has
-    counted; 0 where it does not say."""
+    """Of a machine that has arrived: how many ms it stood still (`pause_ms`) and took in all (`total_ms`), in how many
+    `rounds` its memory was sent and how many `bytes` that has, as libvirt has counted; 0 where it does not say."""
     libvirt = hypervisor.library()
     found: dict[str, Any] = {}
     with suppress(libvirt.libvirtError, Failure, Mistake):
         flags = libvirt.VIR_DOMAIN_JOB_STATS_COMPLETED | libvirt.VIR_DOMAIN_JOB_STATS_KEEP_COMPLETED
         found = find(name).jobStats(flags)
-    return {"pause_ms": int(found.get("downtime", 0)), "total_ms": int(found.get("time_elapsed", 0))}
+    return {key: int(found.get(said, 0)) for key, said in COUNTED.items()}
 
 
 def find(name: str) -> Any:

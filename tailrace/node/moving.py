@@ -18,7 +18,7 @@ from typing import Any
 from tailrace.errors import Failure, Interrupted, Mistake, TailraceError
 from tailrace.functions import hypervisor
 from tailrace.functions.runtime import Arrival
-from tailrace.functions.transfer import Destination, Limits, Outgoing, Progress, counted
+from tailrace.functions.transfer import COUNTED, Destination, Limits, Outgoing, counted
 from tailrace.migrate.checks import Reason, reasons
 from tailrace.migrate.facts import Facts, as_data, facts_of
 from tailrace.migrate.host import Host, reached
@@ -148,7 +148,7 @@ class _Reception:
         if method == "migrate.ready":
             self.place = {"domain": str(params["domain"]), "name": str(params["name"])}
         elif method == "migrate.arrived":
-            self.taken = {key: int(params[key]) for key in ("pause_ms", "total_ms")}
+            self.taken = {key: int(params[key]) for key in COUNTED}
 
     def _receive(self) -> None:
         try:
@@ -174,7 +174,7 @@ def move(held: Held, name: str, host: str, limits: Limits, tell: Callable[[str],
             with _received(reception, name, host):
                 uri, memory_uri = other.libvirt(there)
                 to = Destination(uri, reception.place["domain"], reception.place["name"], memory_uri)
-                last = _send(Outgoing(process.outside, to, limits), reception, name, host, tell)
+                _send(Outgoing(process.outside, to, limits), reception, name, host, tell)
             sent = time.monotonic()
             with undisturbed():
                 _hand_over(node.state, process.name, name, going, reception)
@@ -186,8 +186,8 @@ def move(held: Held, name: str, host: str, limits: Limits, tell: Callable[[str],
         round(1e3 * (ended - began), 1),
         taken.get("pause_ms", 0),
         round(1e3 * (ended - sent), 1),
-        last.rounds if last is not None else 0,
-        last.total_bytes if last is not None else 0,
+        taken.get("rounds", 0),
+        taken.get("bytes", 0),
     )
 
 
@@ -212,26 +212,23 @@ def _received(reception: _Reception, name: str, host: str) -> Iterator[None]:
         raise
 
 
-def _send(
-    sending: Outgoing, reception: _Reception, name: str, host: str, tell: Callable[[str], None]
-) -> Progress | None:
-    """Sends it, and says how far it is; returns what it said last."""
-    last: Progress | None = None
+def _send(sending: Outgoing, reception: _Reception, name: str, host: str, tell: Callable[[str], None]) -> None:
+    """Sends it, and says how far it is."""
     told = 0.0
     cancelled: KeyboardInterrupt | None = None
     while not sending.ended.wait(_LOOK_SECONDS):
         try:
             now = time.monotonic()
             if now - told >= _TELL_SECONDS:
-                last, told = sending.progress() or last, now
-                if last is not None:
-                    tell(last.text)
+                told = now
+                if (progress := sending.progress()) is not None:
+                    tell(progress.text)
             if cancelled is not None or reception.ended.is_set():  # nobody wants it, or is there to receive it
                 sending.cancel()  # again and again: libvirt refuses that until it has begun
         except KeyboardInterrupt as error:
             cancelled = cancelled or error
     if sending.problem is None:
-        return last  # also where it was cancelled too late
+        return  # also where it was cancelled too late
     if cancelled is not None:
         raise cancelled
     there = f" ({host}: {reception.problem})" if reception.problem is not None else ""

@@ -8,6 +8,8 @@ from collections.abc import Callable
 from typing import Any
 
 _PATIENCE = 30.0
+_BUSY = ("busy", "unable to receive control message")
+"""How a server says so, and how it ends a connection that comes while it says so to another."""
 
 
 def iperf(run: Callable[..., str], to: str, seconds: int, *options: str) -> dict[str, Any]:
@@ -19,5 +21,6 @@ def iperf(run: Callable[..., str], to: str, seconds: int, *options: str) -> dict
         if "error" not in said:
             end: dict[str, Any] = said["end"]
             return end
-        assert "busy" in said["error"] and time.monotonic() < deadline, said["error"]
+        busy = any(words in said["error"] for words in _BUSY)
+        assert busy and time.monotonic() < deadline, said["error"]
         time.sleep(0.1)

@@ -240,18 +240,6 @@ def test_what_was_set_in_its_namespace_outlives_the_function(scene: Scene) -> No
     left.ping_all("192.0.2.9")
 
 
-def test_several_threads_count_as_one_hop(scene: Scene) -> None:
-    left, right = scene.left, scene.right
-    scene.command("apply", scene.command.spec(spec_of(left, right, "{203.0.113.0/24: 198.18.79.2}", cpus=2)))
-    for version in (4, 6):
-        left.ping_all(right.addresses[version])
-        for _ in range(5):
-            traced(scene, version)
-    shown = json.loads(scene.command("function", "show", "edge", "--json").stdout)
-    received = [row["received_0"] for row in shown["tables"]["queues"]["rows"]]
-    assert len(received) == 2 and all(received), received
-
-
 @pytest.mark.requires_program("podman")
 def test_it_lives_in_a_container_and_keeps_its_namespace(scene: Scene) -> None:
     left, right = scene.left, scene.right
