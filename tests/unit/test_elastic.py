@@ -290,7 +290,6 @@ class Domain:
 
 
 def test_libvirt_moves_those_that_are_elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    pytest.importorskip("libvirt")
     domain = Domain([(True, False), (True, True), (False, True)])
     names: list[str] = []
 
@@ -298,6 +297,8 @@ def test_libvirt_moves_those_that_are_elsewhere(tmp_path: Path, monkeypatch: pyt
         names.append(name)
         return domain
 
+    binding = SimpleNamespace(VIR_DOMAIN_AFFECT_LIVE=1, libvirtError=RuntimeError)
+    monkeypatch.setattr(hypervisor, "library", lambda: binding)
     monkeypatch.setattr(hypervisor, "connect", lambda: SimpleNamespace(lookupByName=named))
     xml = "<domain><cputune><vcpupin vcpu='0' cpuset='0'/><vcpupin vcpu='2' cpuset='9'/></cputune></domain>"
     file = tmp_path / "first.xml"

@@ -66,7 +66,9 @@ class Host:
     def contents(self) -> dict[str, str]:
         """Every file and folder; of a kernel's choice the chosen word, which is all that a plain file keeps."""
         return {
-            str(path.relative_to(self.root)): _chosen(path.read_text()) if path.is_file() else "folder"
+            str(path.relative_to(self.root)): _chosen(path.read_text(errors="surrogateescape"))
+            if path.is_file()
+            else "folder"
             for path in self.root.rglob("*")
             if path.name != "grub.d"  # the boot loader's own, which is left where it was missing
         }

@@ -334,7 +334,7 @@ def test_every_profile_is_applied_verified_and_undone(
 def contents(folder: Path) -> dict[str, str]:
     """Every file, of a kernel's choice the chosen word."""
     return {
-        str(path.relative_to(folder)): chosen(path.read_text())
+        str(path.relative_to(folder)): chosen(path.read_text(errors="surrogateescape"))
         for path in folder.rglob("*")
         if path.is_file() and not path.is_symlink()
     }
