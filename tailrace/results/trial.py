@@ -7,6 +7,7 @@ reason, and a result that cannot be understood at all is a ResultError.
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Annotated, Any, Literal
@@ -362,12 +363,15 @@ def _reference(log: str, tag: str | None) -> HistogramReference | None:
 
 def _intervals(streams: list[_Stream]) -> tuple[Interval, ...]:
     """The intervals of all `streams`, those with the same start (to the µs) summed."""
-    together: dict[int, list[_Interval]] = {}
+    together: dict[tuple[int, int], list[_Interval]] = {}
     for stream in streams:
+        begun: Counter[int] = Counter()
         for interval in stream.intervals:
-            together.setdefault(round(interval.start * 1e6), []).append(interval)
+            start = round(interval.start * 1e6)
+            together.setdefault((start, begun[start]), []).append(interval)
+            begun[start] += 1  # a soak that is ended where an interval begins has another one there, of no length
     intervals = []
-    for start, group in sorted(together.items()):
+    for (start, _), group in sorted(together.items(), key=lambda item: item[0]):
         heard = [interval for interval in group if interval.received]
         received = sum(interval.received for interval in heard)
         intervals.append(

@@ -210,6 +210,15 @@ def test_the_worse_direction(a: dict[str, Any], b: dict[str, Any], index: int) -
     assert worse(trial(result(a, b)).trial.directions) == index
 
 
+def test_two_intervals_that_begin_at_one_time_stay_two() -> None:
+    """As in a soak that is ended where one begins."""
+    only = stream(samples_of(400, 1))
+    last = only["intervals"][-1]
+    only["intervals"].append({**last, "sent": 0, "received": 0, "sum_ns": 0, "min_ns": 0, "max_ns": 0})
+    way = trial(result(only, stream([100] * 400, "b-to-a"))).trial.directions[0]
+    assert [each.received for each in way.intervals] == [40] * 10 + [0]
+
+
 def test_streams_of_one_direction_are_summed_and_kept() -> None:
     first, second = samples_of(400, 1), samples_of(600, 2, base_ns=9_000)
     a = stream(first, lost=3) | {"name": "voice"}
