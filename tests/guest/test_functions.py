@@ -317,6 +317,7 @@ def test_a_domain_that_libvirt_does_not_take_is_named(command: Command) -> None:
     assert machines() == []
 
 
+@pytest.mark.whole
 def test_libvirt_killed_while_it_starts_a_machine(command: Command) -> None:
     """It is named, and QEMU is ended also where libvirt knows nothing of it any more."""
     if Path("/run/libvirt/libvirt-sock").exists():
