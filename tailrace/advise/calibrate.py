@@ -171,16 +171,15 @@ def middle(errors: Sequence[float]) -> float:
     return median(errors) if errors else 0.0
 
 
-def worker_machine(name: str, points: Mapping[int, float]) -> Machine:
-    """A machine with Tailrace's switch, of ns a hop by the size of frames: two sizes or more. The line through them is
-    that of least squares."""
-    sizes, times = [size - SHORTEST for size in points], list(points.values())
+def worker_machine(name: str, points: Sequence[tuple[int, float]], source: str) -> Machine:
+    """A machine with Tailrace's switch, of sizes of frames with the ns that a hop took: two sizes or more. The line
+    through them is that of least squares."""
+    sizes, times = [size - SHORTEST for size, _ in points], [time for _, time in points]
     centre, mean = sum(sizes) / len(sizes), sum(times) / len(times)
     slope = sum((size - centre) * (time - mean) for size, time in zip(sizes, times, strict=True))
     slope /= sum((size - centre) ** 2 for size in sizes)
     slope = max(slope, 1e-6)  # noise can make a long frame the cheaper one
     fixed = max(mean - slope * centre, 1e-3)
-    source = f"bench hop, frames of {', '.join(map(str, sorted(points)))} B"
     parameters = {"worker_ns": fixed, "worker_byte_ns": slope}
     return Machine(
         name=name, parameters={each: Value(value=_short(value), source=source) for each, value in parameters.items()}

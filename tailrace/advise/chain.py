@@ -5,14 +5,16 @@ Every frame of a chain passes all of its functions. Rates are of both directions
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from tailrace.advise.machine import Machine
+from tailrace.advise.machine import PARAMETERS, Machine
 from tailrace.advise.model import Limit, line_mpps, mpps_of
 
 INTERFACES = ("vhost-user", "sr-iov")
 FRAMES = range(64, 1519)
+_FURTHEST, _CLOSE = 10.0, 0.001
 
 
 @dataclass(frozen=True)
@@ -42,6 +44,11 @@ class Answer:
     def mpps(self) -> float:
         return self.bottleneck.mpps
 
+    @property
+    def by_name(self) -> dict[str, float]:
+        """Each limit's Mpps."""
+        return {limit.name: limit.mpps for limit in self.limits}
+
 
 def answers(machine: Machine, chain: Chain, frame: int) -> list[Answer]:
     """For each kind of interface that the machine has, the best first."""
@@ -61,6 +68,52 @@ def turning_points(machine: Machine, chain: Chain) -> list[tuple[int, str]]:
         if best is not None and (not found or found[-1][1] != best.interface):
             found.append((frame, best.interface))
     return found
+
+
+@dataclass(frozen=True)
+class Turn:
+    """What would make another kind of interface the best at one size of frame: one parameter, moved so far."""
+
+    frame: int
+    interface: str
+    parameter: str
+    unit: str
+    now: float
+    value: float
+
+
+def changes(machine: Machine, chain: Chain, frame: int) -> list[Turn]:
+    """The smallest change of a single parameter, up or down, that changes the answer; empty where none within a factor
+    of 10 does, or there is one kind alone."""
+    kinds = answers(machine, chain, frame)
+    if len(kinds) < 2:
+        return []
+    nearest: tuple[float, Turn] | None = None
+    for name in machine.parameters:
+        for way in (1, -1):
+            factor = _turning_factor(machine, chain, frame, name, way)
+            if factor is not None and (nearest is None or abs(math.log(factor)) < nearest[0]):
+                other = answers(machine.having({name: machine[name] * factor}), chain, frame)[0].interface
+                turn = Turn(frame, other, name, PARAMETERS[name].unit, machine[name], machine[name] * factor)
+                nearest = (abs(math.log(factor)), turn)
+    return [nearest[1]] if nearest else []
+
+
+def _turning_factor(machine: Machine, chain: Chain, frame: int, name: str, way: int) -> float | None:
+    """By how much the parameter is to be multiplied (way 1) or divided (-1) until another kind is the best. Limits are
+    monotonic in each parameter, so the turn is found by halving."""
+    best = answers(machine, chain, frame)[0].interface
+
+    def turned(factor: float) -> bool:
+        return answers(machine.having({name: machine[name] * factor**way}), chain, frame)[0].interface != best
+
+    low, high = 1.0, _FURTHEST
+    if not turned(high):
+        return None
+    while high / low > 1 + _CLOSE:
+        middle = math.sqrt(low * high)
+        low, high = (low, middle) if turned(middle) else (middle, high)
+    return high**way
 
 
 def _time(machine: Machine, name: str, frame: int) -> float:

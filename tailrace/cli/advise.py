@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -17,7 +18,10 @@ from tailrace.advise.calibrate import (
     percentile,
     worker_machine,
 )
-from tailrace.advise.chain import Chain, answers, turning_points
+from tailrace.advise.chain import Chain, answers, changes, turning_points
+from tailrace.advise.chart import draw
+from tailrace.advise.learn import Measured, read_measured
+from tailrace.advise.learn import learn as learn_from
 from tailrace.advise.machine import PARAMETERS, Machine, read_machine, show_machine
 from tailrace.advise.model import FCS
 from tailrace.advise.table import read_table
@@ -58,6 +62,20 @@ def spec(
     spec: Annotated[Path, typer.Argument(metavar="SPEC", help="A spec.", autocompletion=complete.spec)],
     machine: MachineOption = None,
     frames: Annotated[str, typer.Option(metavar="LIST", help="Frame sizes with FCS.")] = _FRAMES,
+    learn: Annotated[
+        list[Path] | None,
+        typer.Option(
+            metavar="RUN",
+            help="A run of `measure throughput` on this machine: refines what a hop takes. Can be given several times.",
+            autocompletion=complete.run,
+        ),
+    ] = None,
+    chart: Annotated[
+        Path | None, typer.Option(metavar="FILE.svg", help="Draw each limit and the rates by size of frame.")
+    ] = None,
+    output: Annotated[
+        Path | None, typer.Option("--output", "-o", metavar="FILE", help="Keep the machine with what --learn found.")
+    ] = None,
     as_json: JsonOption = False,
 ) -> None:
     """For each chain of a spec: the rate with each kind of interface, the bottleneck, and the kind to choose.
@@ -65,10 +83,14 @@ def spec(
     \b
     tailrace advise examples/chain-of-two.yaml
     tailrace advise examples/chain-of-two.yaml --machine here.yaml --frames 64,512 --json
+    tailrace advise examples/chain.yaml --machine here.yaml --learn runs/2026-11-21-143005-throughput-chain -o here.yaml
+    tailrace advise examples/chain-of-two.yaml --chart limits.svg
 
-    `tailrace advise SPEC` is short for `tailrace advise spec SPEC`.
+    `tailrace advise SPEC` is short for `tailrace advise spec SPEC`. With --learn it also prints what was measured
+    beside what the machine's parameters predicted before and predict now.
     """
-    raise typer.Exit(run_command(lambda: _advise(spec, machine, frames, as_json=as_json)))
+    options = AdviseOptions(machine, frames, tuple(learn or ()), chart, output)
+    raise typer.Exit(run_command(lambda: _advise(spec, options, as_json=as_json)))
 
 
 @app.command()
@@ -127,43 +149,97 @@ def _chains(asked: Spec, machine: Machine) -> dict[str, Chain]:
     }
 
 
-def _advise(path: Path, of: Path | None, frames: str, *, as_json: bool) -> int:
-    sizes, machine = _frames(frames), read_machine(of)
+@dataclass(frozen=True)
+class AdviseOptions:
+    """How `tailrace advise SPEC` was asked."""
+
+    machine: Path | None
+    frames: str
+    learn: tuple[Path, ...]
+    chart: Path | None
+    output: Path | None
+
+
+def _advise(path: Path, options: AdviseOptions, *, as_json: bool) -> int:
+    sizes, machine = _frames(options.frames), read_machine(options.machine)
+    if options.output and not options.learn:
+        raise Mistake("--output keeps what --learn finds; expected --learn RUN too")
     asked, document = load_located(path)
     chains = _chains(asked, machine)
     if not chains:
         raise document.mistake(("chains",), "no chain leads through a function; expected one to advise on")
-    found: list[dict[str, Any]] = []
-    for name, chain in chains.items():
-        turns = turning_points(machine, chain)
-        found.append(
-            {
-                "chain": name,
-                "functions": chain.functions,
-                "rows": [
-                    {
-                        "frame_bytes": size,
-                        "interface": each.interface,
-                        "predicted_mpps": round(each.mpps, 4),
-                        "predicted_gbps": round(each.mpps * 8 * (size - FCS) / 1e3, 3),
-                        "bottleneck": each.bottleneck.name,
-                    }
-                    for size in sizes
-                    for each in answers(machine, chain, size)
-                ],
-                "recommended": [{"from_frame_bytes": size, "interface": interface} for size, interface in turns],
-            }
-        )
+    learned = read_measured(options.learn)
+    before = machine
+    if options.learn:
+        machine = learn_from(machine, learned.measured)
+    if options.output:
+        _write(options.output, show_machine(machine))
+    if options.chart:
+        _write(options.chart, draw(machine, chains, learned.measured))
+    found: dict[str, Any] = {
+        "machine": machine.name,
+        "chains": [_advice(machine, name, chain, sizes) for name, chain in chains.items()],
+        "learned": {
+            "measured": [_compared(each, before, machine) for each in learned.measured],
+            "left_out": [{"what": what, "why": why} for what, why in learned.left_out],
+        },
+    }
     if as_json:
-        print_json({"machine": machine.name, "chains": found})
+        print_json(found)
         return 0
     print_line(f"Machine: {machine.name}")
-    for each in found:
+    for each in found["chains"]:
         _show_chain(each)
-    if of is None:
+    if options.learn:
+        _show_learned(found["learned"])
+    if options.machine is None and not options.learn:
         note("this is the machine of the published tables; for this one: `tailrace advise calibrate`")
     print_line(_BINDING)
     return 0
+
+
+def _write(path: Path, text: str) -> None:
+    try:
+        path.write_text(text)
+    except OSError as error:
+        raise Mistake(f"{path}: {error.strerror}") from None
+
+
+def _advice(machine: Machine, name: str, chain: Chain, sizes: list[int]) -> dict[str, Any]:
+    return {
+        "chain": name,
+        "functions": chain.functions,
+        "rows": [
+            {
+                "frame_bytes": size,
+                "interface": each.interface,
+                "predicted_mpps": round(each.mpps, 4),
+                "predicted_gbps": round(each.mpps * 8 * (size - FCS) / 1e3, 3),
+                "bottleneck": each.bottleneck.name,
+            }
+            for size in sizes
+            for each in answers(machine, chain, size)
+        ],
+        "recommended": [
+            {"from_frame_bytes": size, "interface": interface} for size, interface in turning_points(machine, chain)
+        ],
+        "changes": [asdict(each) for size in sizes for each in changes(machine, chain, size)],
+    }
+
+
+def _compared(each: Measured, before: Machine, after: Machine) -> dict[str, Any]:
+    was, now = each.predicted(before), each.predicted(after)
+    return {
+        "run": each.run,
+        "name": each.name,
+        "frame_bytes": each.frame,
+        "functions": each.chain.functions,
+        "measured_mpps": round(each.mpps, 4),
+        "predicted_mpps": None if was is None else round(was, 4),
+        "error": None if was is None else round(was / each.mpps - 1, 5),
+        "learned_mpps": None if now is None else round(now, 4),
+        "learned_error": None if now is None else round(now / each.mpps - 1, 5),
+    }
 
 
 def _show_chain(chain: dict[str, Any]) -> None:
@@ -180,6 +256,29 @@ def _show_chain(chain: dict[str, Any]) -> None:
     (_, first), *others = [(each["from_frame_bytes"], each["interface"]) for each in chain["recommended"]]
     words = "".join(f"; from frames of {size} B on {interface}" for size, interface in others)
     print_line(f"Choose {first}{words}." if others else f"Choose {first}, whatever the size of frames.")
+    for each in chain["changes"]:
+        side = "more" if each["value"] > each["now"] else "less"
+        print_line(
+            f"{each['frame']} B: {each['interface']} would be better if {each['parameter']} were {each['value']:.3g} "
+            f"{each['unit']} or {side}; it is {each['now']:.3g}."
+        )
+
+
+def _show_learned(learned: dict[str, Any]) -> None:
+    def beside(mpps: float | None, error: float | None) -> str:
+        return "unknown" if mpps is None or error is None else f"{mpps:.3g} ({100 * error:+.1f} %)"
+
+    print_line("")
+    table = plain_table("measured", "frame", "functions", "Mpps", "predicted", "after learning")
+    for row in learned["measured"]:
+        table.add_row(
+            f"{row['run']}, {row['name']}", f"{row['frame_bytes']} B", str(row["functions"]),
+            f"{row['measured_mpps']:.3g}", beside(row["predicted_mpps"], row["error"]),
+            beside(row["learned_mpps"], row["learned_error"]),
+        )  # fmt: skip
+    wide_console().print(table)
+    for each in learned["left_out"]:
+        print_line(f"Left out: {each['what']} {each['why']}.")
 
 
 def _validate(table: Path, calibrating: Path | None, of: Path | None, *, as_json: bool) -> int:
@@ -257,11 +356,9 @@ def _calibrate(benches: list[Path], output: Path, *, as_json: bool) -> int:
             raise Mistake(f"{path}: expected a result of `tailrace bench hop --json`") from None
     if len(points) < 2:
         raise Mistake("expected results of two sizes of frame at least, such as 64 and 1518")
-    machine = worker_machine(name, points)
-    try:
-        output.write_text(show_machine(machine))
-    except OSError as error:
-        raise Mistake(f"{output}: {error.strerror}") from None
+    source = f"bench hop, frames of {', '.join(map(str, sorted(points)))} B"
+    machine = worker_machine(name, list(points.items()), source)
+    _write(output, show_machine(machine))
     if as_json:
         print_json(machine.model_dump(exclude_none=True))
     else:

@@ -12,10 +12,10 @@ import math
 import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from html import escape
 from pathlib import Path
 from typing import Any
 
+from tailrace.report import svg
 from tailrace.report.curves import by_percentile, grid
 from tailrace.report.figures import chain_name, profile_name
 from tailrace.results.histogram import Histogram
@@ -25,8 +25,6 @@ PROFILE = "64"
 WIDTH, HEIGHT, PANEL = 1000, 340, 470
 TOP, BOTTOM, LEFT = 64, 60, 58
 PEER = "ovs-dpdk"
-
-_STYLE = Path(__file__).parent / "templates/picture.css"
 
 
 @dataclass(frozen=True)
@@ -54,17 +52,8 @@ def draw(run: StoredRun, hops: Sequence[Hop]) -> str:
     """An SVG document, in the colours that its reader has chosen, light or dark. Raises ValueError if the run has no
     latencies of 64 B frames."""
     parts = [*_latency(run), *_hops(hops)]
-    body = "\n".join(parts)
-    return (
-        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {HEIGHT}" width="{WIDTH}" height="{HEIGHT}" '
-        f'role="img" aria-label="Latency by percentile, and cycles a packet beside Open vSwitch with DPDK">\n'
-        f'<style>{_STYLE.read_text()}</style>\n<rect width="100%" height="100%" rx="8" fill="var(--paper)"/>\n'
-        f"{body}\n</svg>\n"
-    )
-
-
-def _text(x: float, y: float, text: str, kind: str = "") -> str:
-    return f'<text x="{x:.1f}" y="{y:.1f}" class="{kind}">{escape(text)}</text>'
+    label = "Latency by percentile, and cycles a packet beside Open vSwitch with DPDK"
+    return svg.document(WIDTH, HEIGHT, label, parts)
 
 
 # ------- latency -------
@@ -96,22 +85,22 @@ def _latency(run: StoredRun) -> Iterator[str]:
     def down(y: float) -> float:
         return bottom - (bottom - TOP) * (math.log10(y) - low) / (high - low)
 
-    yield _text(18, 30, f"Latency of every frame, {profile_name(PROFILE)}, one way, µs", "title")
+    yield svg.text(18, 30, f"Latency of every frame, {profile_name(PROFILE)}, one way, µs", "title")
     for power in range(low, high + 1):
         y = down(10.0**power)
-        yield f'<line x1="{LEFT}" x2="{right}" y1="{y:.1f}" y2="{y:.1f}" class="grid"/>'
-        yield _text(LEFT - 8, y + 4, f"{10.0**power:,g}", "soft end")
+        yield svg.line(LEFT, y, right, y)
+        yield svg.text(LEFT - 8, y + 4, f"{10.0**power:,g}", "soft end")
     for power in range(0, decades + 1, 2):
         x = across(10.0**power)
         name = f"{100 - 100 / 10.0**power:.{max(power - 2, 0)}f} %" if power else "min"
-        yield f'<line x1="{x:.1f}" x2="{x:.1f}" y1="{TOP}" y2="{bottom}" class="grid"/>'
-        yield _text(x, bottom + 18, name, "soft mid")
+        yield svg.line(x, TOP, x, bottom)
+        yield svg.text(x, bottom + 18, name, "soft mid")
     for number, (count, curve) in enumerate(curves.items()):
         points = [(across(x), down(y)) for x, y in zip(axis, curve, strict=True) if y is not None]
-        yield f'<path class="c{count % 3}" d="M{" L".join(f"{x:.1f},{y:.1f}" for x, y in points)}"/>'
+        yield svg.path(points, f"c{count % 3}")
         x = LEFT + 120.0 * number
         yield f'<rect class="bar c{count % 3}" x="{x}" y="{HEIGHT - 24}" width="12" height="12" rx="2"/>'
-        yield _text(x + 18, HEIGHT - 14, "no function" if count == 0 else chain_name(count), "soft")
+        yield svg.text(x + 18, HEIGHT - 14, "no function" if count == 0 else chain_name(count), "soft")
 
 
 # ------- a hop -------
@@ -120,21 +109,21 @@ def _latency(run: StoredRun) -> Iterator[str]:
 def _hops(hops: Sequence[Hop]) -> Iterator[str]:
     left, right, bar, gap = PANEL + 78.0, WIDTH - 96.0, 24.0, 28.0
     most = max(each.peers for each in hops)
-    yield _text(PANEL + 18, 30, "One hop between two functions, CPU cycles a packet", "title")
+    yield svg.text(PANEL + 18, 30, "One hop between two functions, CPU cycles a packet", "title")
     y = float(TOP)
     for each in hops:
-        yield _text(left - 10, y + bar + 5, f"{each.frame} B", "end")
+        yield svg.text(left - 10, y + bar + 5, f"{each.frame} B", "end")
         for number, value in ((1, each.ours), (0, each.peers)):
             width = (right - left) * value / most
             yield f'<rect class="bar c{number}" x="{left}" y="{y:.1f}" width="{width:.1f}" height="{bar - 2}" rx="2"/>'
             more = f"  ({each.ratio:.1f} times fewer)" if number else ""
-            yield _text(left + width + 8, y + bar - 7, f"{value:.{value < 100:d}f}{more}")
+            yield svg.text(left + width + 8, y + bar - 7, f"{value:.{value < 100:d}f}{more}")
             y += bar
         y += gap
     for number, name in ((1, "Tailrace"), (0, "Open vSwitch with DPDK")):
         x = left + 110.0 * (1 - number)
         yield f'<rect class="bar c{number}" x="{x}" y="{HEIGHT - 24}" width="12" height="12" rx="2"/>'
-        yield _text(x + 18, HEIGHT - 14, name, "soft")
+        yield svg.text(x + 18, HEIGHT - 14, name, "soft")
 
 
 def main() -> None:

@@ -4,17 +4,22 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
+from xml.etree import ElementTree
 
 import pytest
 from typer.testing import CliRunner
 
 from tailrace.advise.calibrate import check, fit, interpolated, middle, percentile, predict, worker_machine
-from tailrace.advise.chain import Chain, answers, turning_points
+from tailrace.advise.chain import Chain, answers, changes, turning_points
+from tailrace.advise.learn import learn, read_measured
 from tailrace.advise.machine import PARAMETERS, Machine, read_machine, show_machine
 from tailrace.advise.model import Cell, Interface, Traffic, limits, line_mpps
 from tailrace.advise.table import COLUMNS, read_table
 from tailrace.cli.main import app
 from tailrace.errors import Mistake
+from tailrace.results import RunFolder
+from tailrace.results.findings import ThroughputFinding
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 PUBLISHED = read_machine()
@@ -61,7 +66,7 @@ def test_the_bottleneck_is_the_published_one(
 
 def test_a_cell_that_a_machine_has_not_is_left_out() -> None:
     assert limits(PUBLISHED, Cell("east-west", "virtio", 64, 2)) == []
-    assert limits(worker_machine("here", {64: 10.0, 1518: 100.0}), Cell("north-south", "sr-iov", 64, 1)) == []
+    assert limits(worker_machine("here", [(64, 10.0), (1518, 100.0)], "me"), Cell("north-south", "sr-iov", 64, 1)) == []
 
 
 def test_parameters_that_made_a_table_are_found_again(tmp_path: Path) -> None:
@@ -107,7 +112,7 @@ def test_a_chain_takes_more_of_the_card_with_each_function() -> None:
 
 
 def test_tailraces_switch_takes_a_hop_more_than_there_are_functions() -> None:
-    here = worker_machine("here", {64: 20.0, 1518: 165.4})
+    here = worker_machine("here", [(64, 20.0), (1518, 165.4)], "me")
     (answer,) = answers(here, Chain(2, 2, False), 64)
     assert answer.mpps == pytest.approx(2 * 1e3 / (3 * 20)) and "2 cores, 3 hops" in answer.bottleneck.name
     assert here["worker_byte_ns"] == pytest.approx(0.1)
@@ -187,3 +192,88 @@ def test_the_shipped_machine_is_whole() -> None:
     rows = [("north-south", "sr-iov"), ("east-west", "vhost-user"), ("stack-netperf", "virtio")]
     assert all(limits(PUBLISHED, Cell(traffic, interface, 256, 2)) for traffic, interface in rows)  # type: ignore[arg-type]
     assert check(PUBLISHED, []) == []
+
+
+def throughput(runs: Path, found: dict[str, tuple[int, float, str]], **changes: Any) -> Path:
+    """A run of `measure throughput`: by name the frame's size, the rate of each direction, and what limited it."""
+    spec = "functions: {first: skeleton}\nchains: {voice: [tester.a, first, tester.b]}\n"
+    arguments: dict[str, Any] = {
+        "spec": spec,
+        "host": {},
+        "command": ["tailrace"],
+        "versions": {},
+        "fabric": "tailrace",
+    }
+    with RunFolder.create(runs, "throughput", **{**arguments, **changes}) as folder:
+        for name, (frame, pps, limit) in found.items():
+            goal = {"loss_ratio": 0, "pps": pps, "upper_pps": None, "gbps_l1": 1, "gbps_l2": 1, "limit": limit}
+            search = {
+                "name": name, "profile": str(frame), "functions": 1, "valid": True, "reason": None, "goals": [goal],
+                "search": "mlrsearch", "precision": 0.01, "trials": [],
+            }  # fmt: skip
+            folder.add_finding(ThroughputFinding.model_validate(search))
+    return folder.path
+
+
+def test_a_machine_learns_from_what_was_measured(tmp_path: Path) -> None:
+    # 20 ns a hop, and 0.1 ns for each byte beyond 64: two hops a frame, two directions.
+    run = throughput(tmp_path, {"a": (64, 12.5e6, "loss"), "b": (564, 1e9 / 280, "refused"), "c": (64, 1.0, "tester")})
+    learned = read_measured([run])
+    assert [each.name for each in learned.measured] == ["a", "b"]
+    assert [(what.rpartition(" ")[2], "the tester could" in why) for what, why in learned.left_out] == [("c", True)]
+    machine = learn(PUBLISHED, learned.measured)
+    assert machine["worker_ns"] == pytest.approx(20) and machine["worker_byte_ns"] == pytest.approx(0.1, rel=1e-3)
+    assert machine["card_mpps"] == PUBLISHED["card_mpps"]
+    assert [each.predicted(machine) for each in learned.measured] == [pytest.approx(25), pytest.approx(7.143, rel=1e-3)]
+
+
+def test_frames_of_one_size_need_a_machine_that_knows_a_byte(tmp_path: Path) -> None:
+    measured = read_measured([throughput(tmp_path, {"a": (64, 12.5e6, "loss")})]).measured
+    with pytest.raises(Mistake, match="frames of one size"):
+        learn(PUBLISHED, measured)
+    here = worker_machine("here", [(64, 10.0), (1518, 155.4)], "me")
+    assert learn(here, measured)["worker_ns"] == pytest.approx(20)
+    with pytest.raises(Mistake, match="say nothing of the switch"):
+        learn(here, [])
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [({"fabric": "ovs-dpdk"}, "fabric ovs-dpdk"), ({"oversubscribed": True}, "more polling threads than cores")],
+)
+def test_runs_that_measured_something_else_are_left_out(tmp_path: Path, changes: dict[str, Any], words: str) -> None:
+    learned = read_measured([throughput(tmp_path, {"a": (64, 1e6, "loss")}, **changes)])
+    assert not learned.measured and words in learned.left_out[0][1]
+
+
+def test_every_run_that_cannot_be_read_is_named(tmp_path: Path) -> None:
+    with pytest.raises(Mistake) as caught:
+        read_measured([tmp_path / "one", tmp_path / "other"])
+    assert "one" in str(caught.value) and "other" in str(caught.value)
+
+
+def test_the_command_learns_draws_and_keeps(tmp_path: Path) -> None:
+    run = throughput(tmp_path / "runs", {"a": (64, 12.5e6, "loss"), "b": (564, 1e9 / 280, "loss")})
+    chart, kept = tmp_path / "limits.svg", tmp_path / "here.yaml"
+    spec = REPOSITORY / "examples/chain.yaml"
+    said = json.loads(advise(spec, "--learn", run, "--chart", chart, "-o", kept, "--json"))
+    assert [each["learned_error"] for each in said["learned"]["measured"]] == [pytest.approx(0, abs=1e-3)] * 2
+    assert read_machine(kept)["worker_ns"] == pytest.approx(20)
+    svg = "{http://www.w3.org/2000/svg}"
+    drawn = ElementTree.fromstring(chart.read_text())
+    assert len(list(drawn.iter(f"{svg}circle"))) == 3, "two that were measured, and the legend's"
+    assert any("bounded by" in (each.text or "") for each in drawn.iter(f"{svg}text"))
+    assert "after learning" in advise(spec, "--learn", run)
+    assert "expected --learn RUN" in advise(spec, "-o", kept, status=2)
+
+
+def test_what_would_change_the_answer_does() -> None:
+    chain = Chain(2, 1, True)
+    for frame in (64, 1518):
+        (turn,) = changes(PUBLISHED, chain, frame)
+        best = answers(PUBLISHED, chain, frame)[0].interface
+        for past, interface in ((1.01, turn.interface), (0.99, best)):
+            factor = past if turn.value > turn.now else 1 / past
+            moved = PUBLISHED.having({turn.parameter: turn.value * factor})
+            assert answers(moved, chain, frame)[0].interface == interface
+    assert changes(worker_machine("here", [(64, 10.0), (1518, 155.4)], "me"), chain, 64) == []

@@ -1,0 +1,123 @@
+"""What was measured on a machine, and what its model makes of that: runs of `measure throughput` beside predictions.
+
+A run says something of the switch's cores where these were the limit. Runs whose polling threads had to share cores
+measured the sharing, and those in which the tester was the limit only a bound: both are named and left out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from tailrace.advise.calibrate import worker_machine
+from tailrace.advise.chain import Chain, answers
+from tailrace.advise.machine import Machine, Value
+from tailrace.errors import Mistake, TailraceError
+from tailrace.results.findings import ThroughputFinding
+from tailrace.results.run import load_run
+from tailrace.spec.load import load_spec
+
+BOTH = 2
+"""Directions of the traffic of a throughput search."""
+
+
+@dataclass(frozen=True)
+class Measured:
+    """One throughput without loss, by Tailrace's switch."""
+
+    run: str
+    name: str
+    frame: int
+    chain: Chain
+    mpps: float
+    """Both directions together."""
+
+    @property
+    def hop_ns(self) -> float:
+        """What one hop took on the switch's cores, had these no other limit."""
+        return self.chain.workers * 1e3 / (self.mpps * (self.chain.functions + 1))
+
+    def predicted(self, machine: Machine) -> float | None:
+        """In Mpps; None where the machine has no such interface."""
+        kinds = {each.interface: each.mpps for each in answers(machine, self.chain, self.frame)}
+        return kinds.get("vhost-user")
+
+
+@dataclass(frozen=True)
+class Learned:
+    """What runs say, and what of them says nothing of the switch."""
+
+    measured: Sequence[Measured]
+    left_out: Sequence[tuple[str, str]]
+    """Which, and why."""
+
+
+def read_measured(folders: Sequence[Path]) -> Learned:
+    """All throughputs of these run folders. Raises Mistake naming every folder that cannot be read."""
+    found: list[Measured] = []
+    out: list[tuple[str, str]] = []
+    wrong: list[str] = []
+    for folder in folders:
+        try:
+            for each in _of_run(folder):
+                if isinstance(each, Measured):
+                    found.append(each)
+                else:
+                    out.append(each)
+        except (TailraceError, OSError) as error:
+            wrong.append(str(error))
+    if wrong:
+        raise Mistake("\n".join(wrong))
+    return Learned(found, out)
+
+
+def _of_run(folder: Path) -> Iterator[Measured | tuple[str, str]]:
+    run = load_run(folder)
+    searches = [each for each in run.findings if isinstance(each, ThroughputFinding)]
+    if not searches:
+        yield run.id, "has no throughput; expected a run of `tailrace measure throughput`"
+    elif run.fabric != "tailrace":
+        yield run.id, f"is of the fabric {run.fabric}, not of Tailrace's switch"
+    elif run.oversubscribed:
+        yield run.id, "had more polling threads than cores"
+    else:
+        workers = load_spec((folder if folder.is_dir() else folder.parent) / "spec.yaml").fabric.number
+        for search in searches:
+            yield _of_search(run.id, search, workers)
+
+
+def _of_search(run: str, search: ThroughputFinding, workers: int) -> Measured | tuple[str, str]:
+    name = f"{run}, {search.name}"
+    goal = next((each for each in search.goals if each.loss_ratio == 0), None)
+    if not search.valid:
+        return name, f"is not valid: {search.reason}"
+    if not search.profile.isdecimal() or not search.functions:
+        return name, "is not of frames of one size through functions"
+    if goal is None or not goal.pps:
+        return name, "found no rate without loss"
+    if goal.bound is not None:
+        return name, f"is a bound alone: {'the tester could send no more' if goal.limit == 'tester' else goal.limit}"
+    chain = Chain(search.functions, workers, wire=False)
+    return Measured(run, search.name, int(search.profile), chain, BOTH * goal.pps / 1e6)
+
+
+def learn(machine: Machine, measured: Sequence[Measured]) -> Machine:
+    """The machine with what a hop of Tailrace's switch takes fitted to what was measured. With frames of one size the
+    time for each byte stays what it was. Raises Mistake where that is not known."""
+    points = [(each.frame, each.hop_ns) for each in measured]
+    if not points:
+        raise Mistake("the runs say nothing of the switch: none has a throughput that its cores bounded")
+    sizes = sorted({size for size, _ in points})
+    source = f"{len(points)} throughputs measured, frames of {', '.join(map(str, sizes))} B"
+    if len(sizes) > 1:
+        fitted = worker_machine(machine.name, points, source).parameters
+        return machine.model_copy(update={"parameters": machine.parameters | fitted})
+    if "worker_byte_ns" not in machine:
+        raise Mistake(
+            "the runs have frames of one size, and the machine has no time for each byte yet; expected two sizes, or "
+            "a machine by `tailrace advise calibrate`"
+        )
+    fixed = sum(time - machine["worker_byte_ns"] * (size - 64) for size, time in points) / len(points)
+    learned = Value(value=float(f"{max(fixed, 1e-3):.4g}"), source=source)
+    return machine.model_copy(update={"parameters": {**machine.parameters, "worker_ns": learned}})
