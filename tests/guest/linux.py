@@ -102,6 +102,22 @@ def tcp(client: Machine, server: Machine, address: str, *options: str, seconds: 
     return arrived
 
 
+def scp(client: Machine, server: Machine, address: str, size: int = 1 << 20) -> None:
+    """A file of so many random bytes comes to the server whole, and back. Both have the layer ssh."""
+    server.run("mkdir -p -m 700 /root/.ssh /run/ssh; dropbearkey -t ed25519 -f /run/ssh/host")
+    client.run("ssh-keygen -q -t ed25519 -N '' -f /run/key")
+    key = client.run("cat /run/key.pub").strip()
+    server.run(f"echo '{key}' >/root/.ssh/authorized_keys; chmod 600 /root/.ssh/authorized_keys")
+    listener = server.begin("dropbear -F -E -s -r /run/ssh/host -p 22")
+    server.wait("netstat -ltn | grep -q :22")
+    options = "-q -O -i /run/key -o StrictHostKeyChecking=no -o UserKnownHostsFile=/dev/null"
+    client.run(f"head -c {size} /dev/urandom >/run/sent")
+    client.run(f"scp {options} /run/sent root@{address}:/run/there", 120)
+    client.run(f"scp {options} root@{address}:/run/there /run/back", 120)
+    assert client.run("sha256sum </run/back") == client.run("sha256sum </run/sent")
+    listener.end()
+
+
 def bad_checksums(machine: Machine) -> int:
     """TCP segments that came in with one, over either version of IP."""
     return int(machine.run("awk '/^Tcp:/ {print $NF}' /proc/net/snmp | tail -n 1"))

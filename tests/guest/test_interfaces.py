@@ -98,7 +98,7 @@ fabric: {idle: sleep}
 def test_stock_linux_guests_reach_each_other_through_linux_in_a_machine(
     command: Command, tmp_path: Path, accelerator: str
 ) -> None:
-    """By ping and TCP, with the offloads that their drivers have by themselves."""
+    """By ping, TCP and scp, with the offloads that their drivers have by themselves."""
     folder, before = command.folder_for_sockets(), taps()
     open_to_all = ("sh", "-c", 'umask 0; exec "$@"', "sh")  # the switch is another user
     command("up", command.spec(CLIENTS.replace("FOLDER", str(folder))))
@@ -106,7 +106,8 @@ def test_stock_linux_guests_reach_each_other_through_linux_in_a_machine(
         made = taps() - before
         assert len(made) == 2
         assert_apart(made)
-        hardware = [Hardware([Nic(folder / name, server=True, options={"mac": mac(n)})]) for n, name in enumerate(ENDS)]
+        nics = [[Nic(folder / name, server=True, options={"mac": mac(number)})] for number, name in enumerate(ENDS)]
+        hardware = [Hardware(each, layers=("base", "ssh")) for each in nics]
         west, east = (
             Machine(tmp_path, name, each, accelerator=accelerator, within=open_to_all)
             for name, each in zip(ENDS, hardware, strict=True)
@@ -118,5 +119,6 @@ def test_stock_linux_guests_reach_each_other_through_linux_in_a_machine(
             linux.ping(west, address, size=1472)
             linux.tcp(west, east, address)
             linux.tcp(west, east, address, "--reverse")
+            linux.scp(west, east, address)
     finally:
         command("down")
