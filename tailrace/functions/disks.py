@@ -11,6 +11,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import shutil
 import struct
 import subprocess
 import tempfile
@@ -26,7 +27,10 @@ _SECTOR = 512
 _CODE = 440
 _TABLE = struct.Struct("<B3xB3xII")
 """An entry of a PC's partition table: active, type, first sector, number of sectors."""
-_PROTECTIVE = 0xEE
+_PROTECTIVE, _EFI_SYSTEM = 0xEE, 0xEF
+"""Types of partitions: all of a disk that has a GPT; what UEFI boots from."""
+UEFI_CODE, _UEFI_VARIABLES = Path("/usr/share/OVMF/OVMF_CODE_4M.fd"), Path("/usr/share/OVMF/OVMF_VARS_4M.fd")
+"""Of the package ovmf: the firmware, and what it keeps about a machine before its first boot."""
 _SEED_KIB = 512
 _LEAST_DISK = 48 << 20
 """Bytes for which mtools and SYSLINUX agree about the kind of FAT."""
@@ -41,8 +45,9 @@ def disk_format(image: Path) -> str:
         raise Mistake(f"{image}: expected a name that ends in {' or '.join(FORMATS)}") from None
 
 
-def check_disk(image: Path, user: int) -> None:
-    """Whether QEMU, as its user, can boot a PC from a disk image, as far as the file shows it. Raises Mistake."""
+def check_disk(image: Path, user: int, firmware: str | None = None) -> str:
+    """The firmware by which QEMU, as its user, boots a PC from a disk image, as far as the file shows it: bios or uefi;
+    `firmware`: it has to be this one. Raises Mistake."""
     kind = disk_format(image)
     if not image.is_file():
         raise Mistake(f"{image}: {'is no file' if image.exists() else 'there is no such file'}")
@@ -59,20 +64,24 @@ def check_disk(image: Path, user: int) -> None:
         if checked.get("image-end-offset", 0) - image.stat().st_size >= found.get("cluster-size", 1):
             raise Mistake(f"{image}: is cut short ({image.stat().st_size} of {checked['image-end-offset']} bytes)")
     size = int(found["virtual-size"])
-    why_not = boots_not(_read(user, image, kind, 0, 2 * _SECTOR) if size >= 2 * _SECTOR else b"", size)
+    begin = _read(user, image, kind, 0, 2 * _SECTOR) if size >= 2 * _SECTOR else b""
+    firmware = firmware or ("bios" if any(begin[:_CODE]) else "uefi")
+    why_not = boots_not(begin, size, firmware)
     if why_not is not None:
         raise Mistake(f"{image}: {why_not}")
+    return firmware
 
 
-def boots_not(begin: bytes, size: int) -> str | None:
-    """Why a PC's firmware (BIOS) does not boot from a disk that begins so and has so many bytes; None: it may."""
+def boots_not(begin: bytes, size: int, firmware: str) -> str | None:
+    """Why a PC's firmware, bios or uefi, does not boot from a disk that begins so and has so many bytes; None: it
+    may."""
     if begin[510:512] != b"\x55\xaa":
         return "is no disk that boots: its first sector has no signature"
-    if not any(begin[:_CODE]):
-        return (
-            "a PC's BIOS cannot boot from it: there is no boot code (it is for UEFI only, or for another architecture)"
-        )
     entries = [_TABLE.unpack_from(begin, 446 + 16 * number) for number in range(4)]
+    if firmware == "bios" and not any(begin[:_CODE]):
+        return "a PC's BIOS cannot boot from it: there is no boot code; expected `firmware: uefi`, or another image"
+    if firmware == "uefi" and not any(kind in (_PROTECTIVE, _EFI_SYSTEM) for _, kind, _, _ in entries):
+        return "no PC boots from it: there is neither boot code for a BIOS nor a partition for UEFI"
     end = max((first + count for _, kind, first, count in entries if kind not in (0, _PROTECTIVE)), default=0)
     if begin[512:520] == b"EFI PART":
         end = struct.unpack_from("<Q", begin, 512 + 32)[0] + 1  # the second table, in the last sector
@@ -86,6 +95,15 @@ def make_overlay(image: Path, overlay: Path, user: int) -> None:
     words = ["create", "-q", "-f", "qcow2", "-F", disk_format(image), "-b", str(image), str(overlay)]
     _run(["qemu-img", *words])
     _give(overlay, user)
+
+
+def make_variables(path: Path, user: int) -> None:
+    """Makes what UEFI keeps about a machine, for QEMU's user alone. Raises Mistake, OSError."""
+    for each in (UEFI_CODE, _UEFI_VARIABLES):
+        if not each.exists():
+            raise Mistake(f"{each} is missing, by which the image boots: run `scripts/setup machines`")
+    shutil.copyfile(_UEFI_VARIABLES, path)
+    _give(path, user)
 
 
 def _give(path: Path, user: int) -> None:
@@ -128,18 +146,19 @@ def make_seed(path: Path, files: Mapping[str, bytes], user: int) -> None:
 
 
 def make_boot_disk(path: Path, files: Mapping[str, Path | bytes]) -> None:
-    """Makes a disk that a PC boots from by SYSLINUX: one FAT partition with these files, among them syslinux.cfg. The
-    same files give the same bytes. Raises Failure."""
+    """Makes a disk that a PC boots from by its BIOS and SYSLINUX, or by UEFI: one FAT partition with these files, by
+    their paths, among them syslinux.cfg, and for UEFI EFI/BOOT/BOOTX64.EFI. The same files give the same bytes. Raises
+    Failure."""
     with tempfile.TemporaryDirectory(prefix="tailrace-disk-") as folder:
-        sources = []
         for name, data in files.items():
             copy = Path(folder, name)
+            copy.parent.mkdir(parents=True, exist_ok=True)
             copy.write_bytes(data if isinstance(data, bytes) else data.read_bytes())
-            sources.append(str(copy))
-        used = sum(Path(source).stat().st_size for source in sources)
+        sources = sorted(str(each) for each in Path(folder).iterdir())
+        used = sum(each.stat().st_size for each in Path(folder).rglob("*") if each.is_file())
         sectors = max(used + used // 16 + (4 << 20), _LEAST_DISK) // _SECTOR
         first = 2048
-        table = _TABLE.pack(0x80, 0x0E, first, sectors)
+        table = _TABLE.pack(0x80, _EFI_SYSTEM, first, sectors)
         code = _boot_code()
         with path.open("wb") as file:
             file.write(code.ljust(446, b"\0") + table.ljust(64, b"\0") + b"\x55\xaa")
@@ -147,7 +166,7 @@ def make_boot_disk(path: Path, files: Mapping[str, Path | bytes]) -> None:
         image = f"{path}@@{first * _SECTOR}"
         geometry = ["-T", str(sectors), "-h", "255", "-s", "63", "-H", str(first)]
         _run(["mformat", "-i", image, *geometry, "-N", "0", "-v", "TAILRACE", "::"])
-        _run(["mcopy", "-i", image, *sources, "::/"])
+        _run(["mcopy", "-s", "-i", image, *sources, "::/"])
         _run(["syslinux", "--install", "--offset", str(first * _SECTOR), str(path)])
 
 

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Literal
 from xml.etree import ElementTree
 
+from tailrace.functions.disks import UEFI_CODE
 from tailrace.spec.fragment import QEMU, read_fragment
 from tailrace.spec.interface import VHOST_USER, passed_through
 
@@ -45,6 +46,8 @@ class Disks:
     """On the image, in qcow2: what the machine writes."""
     seed: Path
     """What it is told at its first boot."""
+    variables: Path | None = None
+    """What UEFI keeps about it; None: it boots by a PC's BIOS."""
 
 
 @dataclass(frozen=True)
@@ -141,6 +144,9 @@ def domain_xml(setting: MachineSetting) -> str:
         _text(system, "kernel", str(setting.kernel))
         _text(system, "initrd", str(setting.initramfs))
         _text(system, "cmdline", setting.command_line)
+    elif setting.disks is not None and setting.disks.variables is not None:
+        _text(system, "loader", str(UEFI_CODE), readonly="yes", type="pflash")
+        _text(system, "nvram", str(setting.disks.variables))
     else:  # where nothing boots, the firmware says so on the console, and the machine ends
         ElementTree.SubElement(system, "bios", useserial="yes", rebootTimeout="0")
     features = ElementTree.SubElement(domain, "features")

@@ -49,13 +49,19 @@ _DISK_RUN = "tailrace-vnf,skeleton,--mode,poll,--core,0,--memory,64,--huge"
 _TUNING_PROGRAMS = ("chrt", "cyclictest")
 """That Debian's busybox has not."""
 _DISK_MODULES = ("virtio_blk", "vfat", "nls_cp437", "nls_ascii")
+_ARGUMENTS = f"console=ttyS0 panic=-1 quiet tailrace.ports=any tailrace.pages=36 tailrace.run={_DISK_RUN}"
 _SYSLINUX = f"""\
 DEFAULT tailrace
 SERIAL 0 115200
 LABEL tailrace
  LINUX /vmlinuz
  INITRD /initramfs
- APPEND console=ttyS0 panic=-1 quiet tailrace.ports=any tailrace.pages=36 tailrace.run={_DISK_RUN}
+ APPEND {_ARGUMENTS}
+"""
+_GRUB = f"""\
+linux /vmlinuz {_ARGUMENTS}
+initrd /initramfs
+boot
 """
 _MODULE_DEPENDS = re.compile(rb"\0depends=([^\0]*)\0")
 _FORMAT = 1
@@ -259,14 +265,18 @@ def build_machine_image(name: str = DEFAULT, kernel: str = "cloud", *, disk: boo
     files["/lib/modules/order"] = "".join(f"/lib/modules/{each}.ko\n" for each in modules).encode()
     image = store(folder, package.stem, {"vmlinuz": vmlinuz, "initramfs": cpio(files)}, profile)
     if disk:
-        _store_disk(image)
+        with _unpacked(_package("grub-efi-amd64-bin")) as archive:
+            _store_disk(image, _member(archive, r"\./usr/lib/grub/x86_64-efi/monolithic/grubx64\.efi"))
     return image
 
 
-def _store_disk(image: Image) -> None:
+def _store_disk(image: Image, loader: bytes) -> None:
+    """`loader` is what UEFI starts."""
     new = image.disk.with_suffix(".new")
     files: dict[str, Path | bytes] = {"vmlinuz": image.vmlinuz, "initramfs": image.initramfs}
     files["syslinux.cfg"] = _SYSLINUX.encode()
+    files["EFI/BOOT/BOOTX64.EFI"] = loader
+    files["EFI/debian/grub.cfg"] = _GRUB.encode()  # where Debian's looks
     try:
         make_boot_disk(new, files)
         new.chmod(0o644)

@@ -17,7 +17,14 @@ from typing import Any
 from tailrace.errors import Failure, Mistake
 from tailrace.functions import agent, hypervisor, saved, transfer
 from tailrace.functions.acceleration import acceleration
-from tailrace.functions.disks import check_disk, disk_format, make_overlay, make_seed, seed_files
+from tailrace.functions.disks import (
+    check_disk,
+    disk_format,
+    make_overlay,
+    make_seed,
+    make_variables,
+    seed_files,
+)
 from tailrace.functions.domain import (
     Disks,
     MachineSetting,
@@ -249,20 +256,28 @@ def _arrive(arrival: Arrival, setting: MachineSetting) -> tuple[Any, str]:
 def _disks(name: str, instance: Instance) -> Disks:
     """What a machine boots from whose image is a disk of the user's. Raises Mistake."""
     image = Path(instance.image or "")
-    check_disk(image, _user())
+    firmware = check_disk(image, _user(), _told(instance).get("firmware"))
     folder = images_folder() / "disks"
-    return Disks(image, disk_format(image), folder / f"{name}.qcow2", folder / f"{name}.seed")
+    variables = folder / f"{name}.variables" if firmware == "uefi" else None
+    return Disks(image, disk_format(image), folder / f"{name}.qcow2", folder / f"{name}.seed", variables)
+
+
+def _told(instance: Instance) -> dict[str, str]:
+    """Its settings by name."""
+    return dict(each.split("=", 1) for each in instance.settings)
 
 
 def _make_disks(launcher: Launcher, instance: Instance, setting: MachineSetting, disks: Disks) -> None:
     """Makes what it needs beside that image, on record: it goes with the machine. Raises Failure, Mistake."""
-    for path in (disks.overlay, disks.seed):
+    for path in (each for each in (disks.overlay, disks.seed, disks.variables) if each is not None):
         thing = MachineFile(str(path), instance.name)
         launcher.state.add(thing)
         thing.undo()
     try:
         disks.overlay.parent.mkdir(mode=0o755, parents=True, exist_ok=True)
-        told = dict(each.split("=", 1) for each in instance.settings)
+        told = _told(instance)
+        if disks.variables is not None:
+            make_variables(disks.variables, _user())
         user_data = Path(told["user-data"]).read_bytes() if "user-data" in told else None
     except OSError as error:
         raise Mistake(f"{instance.name}: {error.filename}: {error.strerror}") from None

@@ -326,6 +326,11 @@ class Function(Model):
     seed: Seed | None = Field(
         None, description="of a machine with a disk of your own: what it is told at its first boot, by cloud-init"
     )
+    firmware: Literal["bios", "uefi"] | None = Field(
+        None,
+        description="of a machine with a disk of your own: what it boots by. A PC's BIOS, unless the disk has no boot "
+        "code for that",
+    )
     ports: int = Field(
         2,
         ge=1,
@@ -451,6 +456,8 @@ class Function(Model):
         own = self.image is not None and (self.runs == "container" or self.disk)
         if self.seed is not None and not self.disk:
             raise ValueError("seed is for a machine with a disk of your own; expected none, or `image: FILE.qcow2`")
+        if self.firmware is not None and not self.disk:
+            raise ValueError("firmware is of a machine with a disk of your own; expected none, or `image: FILE.qcow2`")
         if self.seed is not None and len(self.seed.addresses) > self.ports:
             raise ValueError(f"seed: {len(self.seed.addresses)} addresses for {self.ports} ports; expected one each")
         if self.image is not None and self.runs not in ("container", "machine"):
@@ -524,8 +531,9 @@ class Function(Model):
 
     def settings(self, replica: int) -> tuple[str, ...]:
         """What the program of the n-th replica (from 0) is given, or what it boots, as NAME=VALUE."""
-        if self.seed is not None:
-            return self.seed.settings
+        if self.disk:
+            told = self.seed.settings if self.seed is not None else ()
+            return (*told, *([f"firmware={self.firmware}"] if self.firmware is not None else []))
         return self.own_settings.settings(replica)
 
     @property

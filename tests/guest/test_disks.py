@@ -47,15 +47,19 @@ def overlays(images: Path) -> Iterator[Path]:
     assert not list(folder.glob("*")), "something is left of a machine"
 
 
-def test_a_disk_boots_forwards_and_is_not_changed(command: Command, disk: Path, overlays: Path) -> None:
+@pytest.mark.parametrize("firmware", ["bios", "uefi"])
+def test_a_disk_boots_forwards_and_is_not_changed(command: Command, disk: Path, overlays: Path, firmware: str) -> None:
     before = hashlib.sha256(disk.read_bytes()).digest()
-    command("up", command.spec(SPEC))
+    spec = command.spec(SPEC.replace("disk.qcow2", f"disk.qcow2, firmware: {firmware}"))
+    command("up", spec)
     try:
-        assert len(list(overlays.glob("*"))) == 2
+        assert len(list(overlays.glob("*"))) == (3 if firmware == "uefi" else 2)
         # Its ports are up when Linux has a driver for them, which is before its function has them.
         wait_until(lambda: "forwarding" in command("function", "log", "own").stdout, BOOT)
         assert agent.ask(command.state / "logs/own.agent", "hostname").strip() == "wall"
-        result = json.loads(command("measure", "latency", command.spec(SPEC), "--json").stdout)
+        by_uefi = "[ -e /sys/firmware/efi ] && echo yes || echo no"
+        assert agent.ask(command.state / "logs/own.agent", by_uefi).strip() == ("yes" if firmware == "uefi" else "no")
+        result = json.loads(command("measure", "latency", spec, "--json").stdout)
         frames = [way for trial in result["trials"] for way in trial["directions"]]
         assert sum(way["received"] for way in frames) == sum(way["sent"] for way in frames) > 1000
         assert "which such a file does not hold" in command("function", "save", "own", "x", status=2).stderr

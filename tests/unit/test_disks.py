@@ -33,14 +33,18 @@ def first_sectors(*partitions: tuple[int, int], code: bytes = b"\xeb\x63", table
 
 
 def test_what_a_pc_cannot_boot_is_told() -> None:
-    assert disks.boots_not(first_sectors((2048, 2048)), 4096 * 512) is None
-    assert "partitions end at" in str(disks.boots_not(first_sectors((2048, 2048)), 4095 * 512))
-    assert "no signature" in str(disks.boots_not(bytes(1024), 1 << 20))
-    assert "another architecture" in str(disks.boots_not(first_sectors((1, 1), code=b""), 1 << 20))
+    assert disks.boots_not(first_sectors((2048, 2048)), 4096 * 512, "bios") is None
+    assert "partitions end at" in str(disks.boots_not(first_sectors((2048, 2048)), 4095 * 512, "bios"))
+    assert "no signature" in str(disks.boots_not(bytes(1024), 1 << 20, "bios"))
+    assert "expected `firmware: uefi`" in str(disks.boots_not(first_sectors((1, 1), code=b""), 1 << 20, "bios"))
+    assert "nor a partition for UEFI" in str(disks.boots_not(first_sectors((1, 1), code=b""), 1 << 20, "uefi"))
     gpt = b"EFI PART" + bytes(24) + struct.pack("<Q", 4095)
-    protective = first_sectors(table=gpt)
-    assert disks.boots_not(protective, 4096 * 512) is None
-    assert "cut short" in str(disks.boots_not(protective, 4000 * 512))
+    hybrid = first_sectors(table=gpt)
+    assert disks.boots_not(hybrid, 4096 * 512, "bios") is None
+    assert "cut short" in str(disks.boots_not(hybrid, 4000 * 512, "bios"))
+    protective = bytes(450) + b"\xee" + bytes(59) + b"\x55\xaa" + gpt.ljust(512, b"\0")
+    assert disks.boots_not(protective, 4096 * 512, "uefi") is None
+    assert "cut short" in str(disks.boots_not(protective, 4000 * 512, "uefi"))
 
 
 def test_a_seed_says_who_the_machine_is_and_its_addresses() -> None:
@@ -70,7 +74,9 @@ def test_a_boot_disk_is_sound_and_the_same_for_the_same_files(tmp_path: Path) ->
     for name in ("a.raw", "b.raw"):
         disks.make_boot_disk(tmp_path / name, files)
     assert (tmp_path / "a.raw").read_bytes() == (tmp_path / "b.raw").read_bytes()
-    disks.check_disk(tmp_path / "a.raw", os.geteuid())
+    user = os.geteuid()
+    assert disks.check_disk(tmp_path / "a.raw", user) == "bios"
+    assert disks.check_disk(tmp_path / "a.raw", user, "uefi") == "uefi"
 
 
 @needs_tools
@@ -107,6 +113,10 @@ def test_the_machine_boots_from_an_overlay_and_looks_into_nothing() -> None:
     assert first.find("backingStore/format").get("type") == "raw"  # type: ignore[union-attr]
     assert first.find("backingStore/backingStore") is not None  # the end of what it is made of
     assert first.find("readonly") is None and second.find("readonly") is not None
+    by_uefi = replace(found, variables=Path("/d/fw.variables"))
+    domain = ElementTree.fromstring(domain_xml(replace(SETTING, kernel=None, initramfs=None, disks=by_uefi)))
+    assert domain.find("os/bios") is None and domain.findtext("os/nvram") == "/d/fw.variables"
+    assert domain.find("os/loader").get("readonly") == "yes"  # type: ignore[union-attr]
 
 
 OWN = "functions: {fw: {runs: machine, image: own.qcow2%s}}\nchains: {voice: [tester.a, fw, tester.b]}\n"
@@ -118,12 +128,17 @@ def test_a_machine_with_a_disk_of_ones_own_has_no_kind_and_is_told_its_seed(tmp_
     (function,) = make_plan(parse_spec(text, "s"), cpus=CPUS, real_time=None, folder=tmp_path).started
     assert function.kind is None and function.image == str(tmp_path / "own.qcow2") and len(function.ports) == 3
     assert function.settings == ("hostname=wall", "address0=10.0.0.1/24", f"user-data={tmp_path}/more.yaml")
+    (function,) = make_plan(
+        parse_spec(OWN % ", firmware: uefi", "s"), cpus=CPUS, real_time=None, folder=tmp_path
+    ).started
+    assert function.settings == ("firmware=uefi",)
 
 
 @pytest.mark.parametrize(
     ("text", "said"),
     [
         (OWN % ", kind: skeleton", "expected no kind"),
+        (OWN.replace("own.qcow2", "own") % ", kind: skeleton, firmware: uefi", "firmware is of a machine with a disk"),
         (OWN % ", seed: {addresses: [10.0.0.1.2]}", "no address with its network"),
         (OWN % ", seed: {addresses: [10.0.0.1/8, 10.0.0.2/8, 10.0.0.3/8]}", "3 addresses for 2 ports"),
         (
