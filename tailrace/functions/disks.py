@@ -106,6 +106,15 @@ def make_variables(path: Path, user: int) -> None:
     _give(path, user)
 
 
+def check_overlay(overlay: Path, user: int) -> None:
+    """Gives an overlay that a saved machine has written to QEMU's user, unless QEMU would read another file of the
+    host's by it: what is beneath it libvirt says. Raises Mistake."""
+    _give(overlay, user)
+    found = json.loads(_qemu(user, overlay, "qemu-img", "info", "--output=json", "-f", "qcow2", str(overlay)))
+    if found.get("format-specific", {}).get("data", {}).get("data-file"):
+        raise Mistake(f"{overlay}: needs another file, so it was not made by Tailrace")
+
+
 def _give(path: Path, user: int) -> None:
     path.chmod(0o600)
     os.chown(path, user, -1)

@@ -166,16 +166,28 @@ def _half_started(name: str) -> bool:
         return False
 
 
-def save(name: str, path: Path) -> None:
-    """Writes a machine's memory and devices to a file; it stands still meanwhile, and goes on afterwards. Raises
-    Failure, Mistake."""
+def save(name: str, path: Path, beside: Callable[[], None] | None = None) -> None:
+    """Writes a machine's memory and devices to a file; it stands still meanwhile, and goes on afterwards. `beside` adds
+    what else there is to be saved while it does. Raises Failure, Mistake, and what `beside` does."""
     libvirt = library()
     snapshot = ElementTree.Element("domainsnapshot")
     ElementTree.SubElement(snapshot, "memory", snapshot="external", file=str(path))
     try:
         domain = connect().lookupByName(name)
+        disks = ElementTree.SubElement(snapshot, "disks")
+        for target in ElementTree.fromstring(domain.XMLDesc()).iterfind("devices/disk/target"):
+            ElementTree.SubElement(disks, "disk", name=target.get("dev", ""), snapshot="no")
         xml = ElementTree.tostring(snapshot, encoding="unicode")
-        domain.snapshotCreateXML(xml, libvirt.VIR_DOMAIN_SNAPSHOT_CREATE_NO_METADATA)
+        stops = beside is not None and domain.state()[0] == libvirt.VIR_DOMAIN_RUNNING
+        try:
+            if stops:
+                domain.suspend()
+            domain.snapshotCreateXML(xml, libvirt.VIR_DOMAIN_SNAPSHOT_CREATE_NO_METADATA)
+            if beside is not None:
+                beside()
+        finally:
+            if stops:
+                domain.resume()
     except libvirt.libvirtError as error:
         raise Failure(f"libvirt does not save it: {error}") from None
 

@@ -10,6 +10,7 @@ import pwd
 import re
 import time
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from itertools import zip_longest
 from pathlib import Path
 from typing import Any
@@ -19,6 +20,7 @@ from tailrace.functions import agent, hypervisor, saved, transfer
 from tailrace.functions.acceleration import acceleration
 from tailrace.functions.disks import (
     check_disk,
+    check_overlay,
     disk_format,
     make_overlay,
     make_seed,
@@ -57,6 +59,8 @@ _QEMU = "qemu-system-x86_64"
 _USER = "libvirt-qemu"
 _START_SECONDS = 120.0
 """In which QEMU runs on a busy host; the first time, libvirt asks it what it can do."""
+_ANSWER_SECONDS = 5.0
+"""In which a disk of Tailrace's own, that goes on from a file, has answered."""
 _PAGES = BUFFERS_MIB // PAGE_MIB + 4
 """Huge pages inside: those of the packet buffers, and some to spare."""
 _COMMANDS = "/run/commands"
@@ -180,10 +184,6 @@ class InMachine(Starter):
                 tune(launcher.log(process.name).with_suffix(".agent"), profile)
 
     def save(self, process: Process, path: Path) -> int:
-        xml = hypervisor.machine_xml(process.outside)
-        for element, what in (("<disk ", "disk"), ("<hostdev ", "device")):
-            if element in xml:
-                raise Mistake(f"{process.name} has a {what} of its own, which such a file does not hold")
         return saved.save(process.outside, path)
 
     def check_origin(self, name: str, origin: Origin | Arrival) -> None:
@@ -238,7 +238,12 @@ def _restore(connection: Any, launcher: Launcher, instance: Instance, origin: Or
     told = agent.taken_up(round(time.time()), os.urandom(32))
     if origin.copy:
         told += agent.identity(setting.name, machine_id(setting.name).hex, [nic.mac for nic in setting.nics])
-    agent.ask(setting.agent, "; ".join([*told, f"echo 'tailrace: {READY}' >/dev/console"]))
+    told.append(f"echo 'tailrace: {READY}' >/dev/console")
+    if setting.disks is None or origin.copy:
+        agent.ask(setting.agent, "; ".join(told))
+    else:  # whether anybody inside listens is the user's affair
+        with suppress(Failure):
+            agent.ask(setting.agent, "; ".join(told), _ANSWER_SECONDS)
     return xml
 
 
@@ -283,7 +288,11 @@ def _make_disks(launcher: Launcher, instance: Instance, setting: MachineSetting,
         raise Mistake(f"{instance.name}: {error.filename}: {error.strerror}") from None
     addresses = {nic.mac: told.get(f"address{number}", "") for number, nic in enumerate(setting.nics)}
     files = seed_files(machine_id(setting.name).hex, told.get("hostname", setting.name), addresses, user_data)
-    make_overlay(disks.image, disks.overlay, _user())
+    if isinstance(instance.origin, Origin):
+        saved.take_disk(saved.read(instance.origin.path), disks.image, disks.overlay)
+        check_overlay(disks.overlay, _user())
+    else:
+        make_overlay(disks.image, disks.overlay, _user())
     make_seed(disks.seed, files, _user())
 
 

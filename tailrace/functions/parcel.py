@@ -24,6 +24,7 @@ from pydantic import TypeAdapter, ValidationError
 
 from tailrace.errors import Failure, Mistake
 from tailrace.functions import saved
+from tailrace.functions.disks import FORMATS
 from tailrace.functions.images import DEFAULT, image_in, images_folder, machine_image
 from tailrace.spec.fields import NAME
 
@@ -64,7 +65,10 @@ def export(name: str, function: Mapping[str, Any], outer: str, path: Path) -> in
     Mistake."""
     if path.exists():
         raise Mistake(f"{path}: is there already; name another file")
-    image = machine_image(str(function.get("image") or DEFAULT))
+    named = str(function.get("image") or DEFAULT)
+    if Path(named).suffix in FORMATS:
+        raise Mistake(f"{name} has a disk, which is not exported; save it, and copy that file and {named} (cp -p)")
+    image = machine_image(named)
     with _folder_beside(path) as folder:
         saved.save(outer, folder / _STATE)
         sources = {_STATE: folder / _STATE, **{each: image.folder / Path(each).name for each in _IMAGE}}

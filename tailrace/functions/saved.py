@@ -1,5 +1,6 @@
 """A machine's whole state in a file, in libvirt's own format (`virsh restore` takes it too): a header, the domain, and
-QEMU's stream of memory and devices.
+QEMU's stream of memory and devices. Of a machine with a disk of the user's, what it has written to that follows, which
+neither libvirt nor QEMU reads: its overlay on the image, where that begins, and what image that is.
 
 libvirt restores a machine only as what it was: of that name, with those sockets. Here it becomes another instance, or a
 copy: the same stream behind another domain. Memory is read from the file anew, as the switch has to share it.
@@ -9,6 +10,7 @@ Source: struct _virQEMUSaveHeader in libvirt's src/qemu/qemu_saveimage.h.
 
 from __future__ import annotations
 
+import errno
 import os
 import re
 import shutil
@@ -28,6 +30,9 @@ _HEADER = struct.Struct("<16s5I56x")
 _WHOLE, _PARTIAL = b"LibvirtQemudSave", b"LibvirtQemudPart"
 _VERSION = 2
 _MOST_XML = 1 << 20
+_DISK = struct.Struct("<16s4Q")
+"""At the file's end: magic, where the overlay begins and ends, and the image as `_identity` has it."""
+_WITH_DISK = b"TailraceDisk\0\0\0\1"
 _KIND = re.compile(r"pc-q35-[0-9.]+")
 _COMPARED = (
     "another acceleration",
@@ -35,8 +40,20 @@ _COMPARED = (
     "another number of CPUs",
     "other ports",
     "another function",
+    "another number of disks",
+    "other firmware",
 )
 _FUNCTION = re.compile(r"\btailrace\.run=(\S+)")
+
+
+@dataclass(frozen=True)
+class SavedDisk:
+    """What a machine has written to its disk."""
+
+    begins: int
+    ends: int
+    image: tuple[int, int]
+    """Beneath it, as `_identity` has it."""
 
 
 @dataclass(frozen=True)
@@ -50,6 +67,9 @@ class Saved:
     """What libvirt has noted beside it."""
     begins: int
     """Where the stream does."""
+    ends: int
+    """Where the stream does, at the latest."""
+    disk: SavedDisk | None = None
 
 
 def read(path: Path) -> Saved:
@@ -69,10 +89,11 @@ def read(path: Path) -> Saved:
                     f"{path}: is compressed, or of version {version}; expected one that was saved by Tailrace"
                 )
             data = file.read(length) if length <= _MOST_XML else b""
-            more = file.read(1)
+            begins, ends = _HEADER.size + length, os.fstat(file.fileno()).st_size
+            disk = _disk_in(file, begins, ends)
     except OSError as error:
         raise Mistake(f"{path}: {error.strerror}") from None
-    if len(data) < length or not more:
+    if len(data) < length or begins >= ends:
         raise Mistake(f"{path}: is cut short")
     domain, noted = (data[:cookie], data[cookie:]) if cookie else (data, b"")
     try:
@@ -80,7 +101,17 @@ def read(path: Path) -> Saved:
         ElementTree.fromstring(text)
     except (ValueError, ElementTree.ParseError):
         raise Mistake(f"{path}: is damaged") from None
-    return Saved(path, text, noted.rstrip(b"\0"), _HEADER.size + length)
+    return Saved(path, text, noted.rstrip(b"\0"), begins, ends if disk is None else disk.begins, disk)
+
+
+def _disk_in(file: BinaryIO, least: int, size: int) -> SavedDisk | None:
+    """What follows the stream of a file of this size, whose stream begins at `least`."""
+    if size < least + _DISK.size:
+        return None
+    magic, begins, ends, *image = _DISK.unpack(os.pread(file.fileno(), _DISK.size, size - _DISK.size))
+    if magic != _WITH_DISK or not least < begins < ends == size - _DISK.size:
+        return None
+    return SavedDisk(begins, ends, (image[0], image[1]))
 
 
 def save(name: str, path: Path) -> int:
@@ -93,8 +124,9 @@ def save(name: str, path: Path) -> int:
     try:
         new = folder / "state"
         free = shutil.disk_usage(folder).free
+        disk = _disk_of(name)
         try:
-            hypervisor.save(name, new)
+            hypervisor.save(name, new, None if disk is None else lambda: _add_disk(new, *disk))
         except Failure as error:
             room = f" ({free >> 20} MiB were free there, and it may take all of its memory)"
             raise Failure(f"{path}: {error}{room}; nothing was written") from None
@@ -109,6 +141,60 @@ def save(name: str, path: Path) -> int:
         shutil.rmtree(folder, ignore_errors=True)
 
 
+def _disk_of(name: str) -> tuple[Path, Path] | None:
+    """The overlay of a machine's disk, and the image beneath it; None: it has no disk. Raises Failure, and Mistake
+    where it has what such a file does not hold."""
+    devices = ElementTree.fromstring(hypervisor.machine_xml(name)).find("devices")
+    assert devices is not None
+    if devices.find("hostdev") is not None:
+        raise Mistake(f"{name} has a device of its own, which such a file does not hold")
+    found = devices.findall("disk")
+    if not found:
+        return None
+    files = [found[0].find("source"), found[0].find("backingStore/source")]
+    overlay, image = ("" if each is None else each.get("file", "") for each in files)
+    if len(found) != 2 or not overlay or not image:
+        raise Mistake(f"{name} has a disk beside its own, which such a file does not hold")
+    return Path(overlay), Path(image)
+
+
+def _identity(image: Path) -> tuple[int, int]:
+    """What tells an image from another one, and from what it was before: its size, and when it was written."""
+    about = image.stat()
+    return about.st_size, about.st_mtime_ns
+
+
+def _add_disk(path: Path, overlay: Path, image: Path) -> None:
+    """Adds what a machine that stands still has written. Raises OSError."""
+    with path.open("r+b") as file, overlay.open("rb") as source:
+        begins = file.seek(0, os.SEEK_END)  # sendfile(2) takes no file that is open to append
+        size = os.fstat(source.fileno()).st_size
+        _copy(file, source, 0, size)
+        file.write(_DISK.pack(_WITH_DISK, begins, begins + size, *_identity(image)))
+
+
+def take_disk(saved: Saved, image: Path, overlay: Path) -> None:
+    """Writes to a new file what a machine had written to its disk, whose image is here. Raises Failure, Mistake."""
+    if saved.disk is None:
+        raise Mistake(f"{saved.path}: holds no disk; it is cut short, or of a machine without one")
+    try:
+        if saved.disk.image != _identity(image):
+            raise Mistake(f"{image}: is not as it was when {saved.path} was saved; expected the same file")
+        with create_private(overlay) as file, saved.path.open("rb") as source:
+            _copy(file, source, saved.disk.begins, saved.disk.ends)
+    except OSError as error:
+        raise Failure(f"{saved.path}: its disk cannot be copied to {overlay}: {error.strerror}") from None
+
+
+def _copy(file: BinaryIO, source: BinaryIO, offset: int, end: int) -> None:
+    """Adds a part of a file to another one. Raises OSError."""
+    while offset < end:
+        sent = os.sendfile(file.fileno(), source.fileno(), offset, end - offset)
+        if not sent:
+            raise OSError(errno.EIO, "it has become shorter")
+        offset += sent
+
+
 def write_as(saved: Saved, domain: str, path: Path) -> None:
     """Writes the same machine behind another domain. Raises Failure."""
     text = domain.encode() + b"\0"
@@ -118,9 +204,7 @@ def write_as(saved: Saved, domain: str, path: Path) -> None:
         with create_private(path) as file, saved.path.open("rb") as source:
             file.write(header + text + cookie)
             file.flush()
-            offset, end = saved.begins, os.fstat(source.fileno()).st_size
-            while offset < end and (sent := os.sendfile(file.fileno(), source.fileno(), offset, end - offset)):
-                offset += sent
+            _copy(file, source, saved.begins, saved.ends)
     except OSError as error:
         raise Failure(f"{saved.path}: cannot be copied to {path}: {error.strerror}") from None
 
@@ -152,6 +236,8 @@ def domain_like(domain: str, setting: MachineSetting, where: str, *, copy: bool 
         mac = old.find("mac")
         if not copy and mac is not None:
             new.find("mac").set("address", mac.get("address", ""))  # type: ignore[union-attr]
+    for old, new in zip(was.findall("devices/disk"), here.findall("devices/disk"), strict=True):
+        new.extend(old.findall("address[@type='pci']"))
     return here
 
 
@@ -161,4 +247,6 @@ def _compared(domain: ElementTree.Element) -> tuple[str | int | None, ...]:
     ports = [(each.get("type"), each.find("model")) for each in domain.findall("devices/interface")]
     kinds = ", ".join(f"{kind} {'' if model is None else model.get('type')}" for kind, model in ports)
     words = function[1].replace(",", " ") if function else "none of Tailrace's"
-    return domain.get("type"), domain.findtext("memory"), domain.findtext("vcpu"), kinds, words
+    disks = len(domain.findall("devices/disk"))
+    firmware = "bios" if domain.find("os/loader") is None else "uefi"
+    return domain.get("type"), domain.findtext("memory"), domain.findtext("vcpu"), kinds, words, disks, firmware

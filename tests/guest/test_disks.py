@@ -59,13 +59,48 @@ def test_a_disk_boots_forwards_and_is_not_changed(command: Command, disk: Path, 
         assert agent.ask(command.state / "logs/own.agent", "hostname").strip() == "wall"
         by_uefi = "[ -e /sys/firmware/efi ] && echo yes || echo no"
         assert agent.ask(command.state / "logs/own.agent", by_uefi).strip() == ("yes" if firmware == "uefi" else "no")
-        result = json.loads(command("measure", "latency", spec, "--json").stdout)
-        frames = [way for trial in result["trials"] for way in trial["directions"]]
-        assert sum(way["received"] for way in frames) == sum(way["sent"] for way in frames) > 1000
-        assert "which such a file does not hold" in command("function", "save", "own", "x", status=2).stderr
+        assert_forwards(command, spec)
     finally:
         command("down")
     assert hashlib.sha256(disk.read_bytes()).digest() == before
+
+
+def assert_forwards(command: Command, spec: Path) -> None:
+    result = json.loads(command("measure", "latency", spec, "--json").stdout)
+    frames = [way for trial in result["trials"] for way in trial["directions"]]
+    assert sum(way["received"] for way in frames) == sum(way["sent"] for way in frames) > 1000
+
+
+def instance(command: Command) -> str:
+    """The process that the function is now."""
+    return str(next(each["name"] for each in command.status()["processes"] if each["alive"] and each["function"]))
+
+
+def test_a_machine_goes_on_with_what_it_had_written_to_its_disk(command: Command, disk: Path, overlays: Path) -> None:
+    """Before the first partition, where nobody else writes."""
+    del disk, overlays
+    place, spec = "/dev/vda bs=512 count=1 seek=2047", command.spec(SPEC)
+    command("up", spec)
+    try:
+        wait_until(lambda: "forwarding" in command("function", "log", "own").stdout, BOOT)
+
+        def inside(words: str) -> str:
+            return agent.ask(command.state / f"logs/{instance(command)}.agent", words).strip()
+
+        inside(f"echo here | dd of={place} conv=sync,fsync 2>/dev/null; echo memory >/run/mark")
+        file = command.folder / "own.state"
+        command("function", "save", "own", file)
+        inside(f"echo gone | dd of={place} conv=sync,fsync 2>/dev/null; rm /run/mark")
+        before = instance(command)
+        command("function", "restore", "own", file)
+        assert instance(command) != before
+        kept = inside(
+            f"echo 3 >/proc/sys/vm/drop_caches; cat /run/mark; dd if={place.replace('seek', 'skip')} 2>/dev/null"
+        )
+        assert kept.replace("\0", "").split() == ["memory", "here"]
+        assert_forwards(command, spec)
+    finally:
+        command("down")
 
 
 @pytest.mark.whole

@@ -56,6 +56,11 @@ def test_nothing_is_replaced(exported: Path, tmp_path: Path) -> None:
     assert (tmp_path / "mine").read_text() == "mine" and not (tmp_path / "first.state").exists()
 
 
+def test_a_disk_is_not_exported(tmp_path: Path) -> None:
+    with pytest.raises(Mistake, match=r"fw has a disk, which is not exported; save it"):
+        parcel.export("fw", {"runs": "machine", "image": "/i/fw.qcow2"}, "tailrace-fw", tmp_path / "fw.tar")
+
+
 def members(file: Path) -> dict[str, bytes]:
     with tarfile.open(file) as archive:
         return {each.name: archive.extractfile(each).read() for each in archive}  # type: ignore[union-attr]

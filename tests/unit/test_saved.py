@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import base64
+import os
 import socket
 import struct
 import threading
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from xml.etree import ElementTree
@@ -14,8 +16,8 @@ import pytest
 from test_machines import SETTING
 
 from tailrace.errors import Failure, Mistake
-from tailrace.functions import agent, saved
-from tailrace.functions.domain import domain_xml
+from tailrace.functions import agent, hypervisor, saved
+from tailrace.functions.domain import Disks, domain_xml
 
 RUN = replace(SETTING, command_line="console=ttyS0 tailrace.run=tailrace-vnf,skeleton tailrace.pages=36")
 STREAM = b"QEVM" + bytes(100_000)
@@ -46,6 +48,72 @@ def test_a_machine_is_written_as_another_with_the_same_stream(tmp_path: Path) ->
     assert again.domain == "<domain/>" and again.cookie == found.cookie == b"<cookie/>"
     assert (tmp_path / "b").read_bytes()[again.begins :] == STREAM
     assert (tmp_path / "b").stat().st_mode & 0o777 == 0o600
+
+
+def with_disk(path: Path, image: Path, written: bytes) -> Path:
+    """The file of a machine that has written this to its disk."""
+    start, about = path.stat().st_size, image.stat()
+    trailer = struct.pack(
+        "<16s4Q", b"TailraceDisk\0\0\0\1", start, start + len(written), about.st_size, about.st_mtime_ns
+    )
+    path.write_bytes(path.read_bytes() + written + trailer)
+    return path
+
+
+def test_what_a_machine_has_written_to_its_disk_follows_and_needs_the_same_image(tmp_path: Path) -> None:
+    image, written = tmp_path / "image.raw", os.urandom(70_000)
+    image.write_bytes(b"an image")
+    found = saved.read(with_disk(write(tmp_path / "a", "<domain/>"), image, written))
+    saved.take_disk(found, image, tmp_path / "overlay")
+    assert (tmp_path / "overlay").read_bytes() == written
+    assert (tmp_path / "overlay").stat().st_mode & 0o777 == 0o600
+    saved.write_as(found, "<domain/>", tmp_path / "b")
+    again = saved.read(tmp_path / "b")
+    assert (tmp_path / "b").read_bytes()[again.begins :] == STREAM
+    image.write_bytes(b"another image")
+    with pytest.raises(Mistake, match=r"image.raw: is not as it was"):
+        saved.take_disk(found, image, tmp_path / "other")
+    for lacks in (again, saved.read(cut(tmp_path / "a"))):
+        with pytest.raises(Mistake, match="holds no disk; it is cut short"):
+            saved.take_disk(lacks, image, tmp_path / "other")
+    assert not (tmp_path / "other").exists()
+
+
+def test_what_is_written_is_what_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """By `save`, with libvirt's part of it in place of libvirt."""
+    image, overlay, file = tmp_path / "image.raw", tmp_path / "overlay", tmp_path / "a"
+    image.write_bytes(b"an image")
+    overlay.write_bytes(os.urandom(70_000))
+    devices = f"<disk><source file='{overlay}'/><backingStore><source file='{image}'/></backingStore></disk><disk/>"
+
+    def libvirts(name: str, path: Path, beside: Callable[[], None]) -> None:
+        del name
+        write(path, "<domain/>")
+        beside()
+
+    monkeypatch.setattr(hypervisor, "machine_xml", lambda _: f"<domain><devices>{devices}</devices></domain>")
+    monkeypatch.setattr(hypervisor, "save", libvirts)
+    assert saved.save("fw", file) == file.stat().st_size
+    saved.take_disk(saved.read(file), image, tmp_path / "again")
+    assert (tmp_path / "again").read_bytes() == overlay.read_bytes()
+    monkeypatch.setattr(hypervisor, "machine_xml", lambda _: "<domain><devices><hostdev/></devices></domain>")
+    with pytest.raises(Mistake, match="fw has a device of its own"):
+        saved.save("fw", file)
+
+
+def cut(path: Path) -> Path:
+    os.truncate(path, path.stat().st_size - 1)
+    return path
+
+
+def test_the_disk_of_a_machine_is_where_it_was(tmp_path: Path) -> None:
+    own = Disks(Path("/i/own.raw"), "raw", Path("/d/fw.qcow2"), Path("/d/fw.seed"))
+    here = replace(RUN, kernel=None, initramfs=None, disks=own)
+    was = live(domain_xml(here)).replace("</disk>", "<address type='pci' bus='0x03'/></disk>", 1)
+    domain = ElementTree.fromstring(saved.domain_of(saved.read(write(tmp_path / "a", was)), here, copy=False))
+    assert [each.get("bus") for each in domain.iterfind("devices/disk/address")] == ["0x03"]
+    with pytest.raises(Mistake, match=r"another number of disks \(2\) than this one \(0\)"):
+        saved.domain_of(saved.read(write(tmp_path / "b", live(domain_xml(replace(RUN, disks=own))))), RUN, copy=False)
 
 
 def test_what_is_no_saved_machine_is_refused(tmp_path: Path) -> None:
@@ -84,10 +152,10 @@ def test_a_machine_becomes_what_it_is_to_be_here(tmp_path: Path) -> None:
 
 def test_nothing_else_is_taken_from_a_file(tmp_path: Path) -> None:
     domain = live(domain_xml(RUN)).replace(
-        "</devices>", "<disk type='block'><source dev='/dev/sda'/><target dev='vda'/></disk></devices>"
+        "</devices>", "<filesystem><source dir='/etc'/><target dir='etc'/></filesystem></devices>"
     )
     found = saved.read(write(tmp_path / "a", domain))
-    assert "/dev/sda" not in saved.domain_of(found, RUN, copy=False)
+    assert "/etc" not in saved.domain_of(found, RUN, copy=False)
     strange = saved.read(write(tmp_path / "b", domain.replace("pc-q35-7.2", "xenfv")))
     with pytest.raises(Mistake, match="no machine of Tailrace's"):
         saved.domain_of(strange, RUN, copy=False)
