@@ -137,6 +137,7 @@ def machine(words: list[str]) -> None:
 
 if __name__ == "__main__":
     if not any("guest=" in word for word in sys.argv):
-        # Where libvirt and QEMU differ about KVM, libvirt would ask anew for each machine.
-        os.execv(QEMU, [QEMU, *(word.replace("accel=kvm:tcg", "accel=tcg") for word in sys.argv[1:])])
+        # libvirt asks anew for each machine where QEMU has KVM and this user cannot open it, or the other way round.
+        kvm = "kvm:tcg" if os.access("/dev/kvm", os.R_OK | os.W_OK) else "tcg"
+        os.execv(QEMU, [QEMU, *(word.replace("accel=kvm:tcg", f"accel={kvm}") for word in sys.argv[1:])])
     machine(sys.argv[1:])
