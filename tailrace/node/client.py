@@ -30,7 +30,7 @@ FAILED = -32000
 ENDING = -32010
 """The code of a service that is about to end: what was asked was not begun."""
 _HELLO_SECONDS = 10.0
-_START_SECONDS = 30.0
+_START_SECONDS = 120.0
 _END_SECONDS = 10.0
 _TRIES = 5
 

@@ -12,6 +12,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 from machine import Hardware, Machine, Value, mac
 from private_network import Network
@@ -152,9 +153,8 @@ def _device(nics: Mapping[str, Nic], name: str) -> str:
 
 
 @contextmanager
-def nic_machine(
-    folder: Path, accelerator: str, nics: Mapping[str, Nic] = NICS, **kind: str | bool
-) -> Iterator[NicMachine]:
+def nic_machine(folder: Path, accelerator: str, nics: Mapping[str, Nic] = NICS, **kind: Any) -> Iterator[NicMachine]:
+    """`kind`: of its hardware, where it is to be another."""
     network = Network()
     wires = {name: Wire(folder, name) for name in nics if name != "many"}
     backends = {name: wire.backend for name, wire in wires.items()}
@@ -166,15 +166,15 @@ def nic_machine(
         arguments += ["-device", _device(nics, name)]
     arguments += ["-chardev", f"socket,id=control,path={folder}/control,server=on,wait=off"]
     arguments += ["-device", "virtio-serial-pci", "-device", "virtserialport,chardev=control"]
-    hardware = Hardware(
-        memory=768,
-        layers=("base", "dpdk", "python"),
-        command_line="intel_iommu=on",
+    common: dict[str, Any] = {
+        "memory": 768,
+        "layers": ("base", "dpdk", "python"),
+        "command_line": "intel_iommu=on",
         # KVM's own interrupt controller cannot remap interrupts.
-        machine="q35,kernel-irqchip=split" if accelerator == "kvm" else "q35",
-        arguments=arguments,
-        **kind,  # type: ignore[arg-type]
-    )
+        "machine": "q35,kernel-irqchip=split" if accelerator == "kvm" else "q35",
+        "arguments": arguments,
+    }
+    hardware = Hardware(**{**common, **kind})
     try:
         with Machine(folder, "machine", hardware, accelerator=accelerator, within=network.within) as machine:
             if "many" in nics:

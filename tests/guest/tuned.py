@@ -77,7 +77,9 @@ def shut_down(machine: Machine) -> str:
 def tailrace(machine: Machine, *commands: tuple[str, ...], seconds: float = 300) -> list[Answer]:
     """What several commands say, run one after the other."""
     text = json.dumps(commands).replace("'", "'\\''")
-    lines = machine.run(f"/usr/bin/python3 /usr/bin/tailrace-commands '{text}'", seconds).splitlines()
+    within = "PYTHONPATH=/opt/tailrace TAILRACE_BINARIES=/usr/bin"  # also of the service
+    command = f"{within} /usr/bin/python3 /usr/bin/tailrace-commands '{text}'"
+    lines = machine.run(command, seconds).splitlines()
     return [Answer(**json.loads(line)) for line in lines]
 
 
