@@ -47,7 +47,7 @@ def overlays(images: Path) -> Iterator[Path]:
     assert not list(folder.glob("*")), "something is left of a machine"
 
 
-@pytest.mark.parametrize("firmware", ["bios", "uefi"])
+@pytest.mark.parametrize("firmware", ["bios", pytest.param("uefi", marks=pytest.mark.whole)])
 def test_a_disk_boots_forwards_and_is_not_changed(command: Command, disk: Path, overlays: Path, firmware: str) -> None:
     before = hashlib.sha256(disk.read_bytes()).digest()
     spec = command.spec(SPEC.replace("disk.qcow2", f"disk.qcow2, firmware: {firmware}"))
@@ -76,6 +76,7 @@ def instance(command: Command) -> str:
     return str(next(each["name"] for each in command.status()["processes"] if each["alive"] and each["function"]))
 
 
+@pytest.mark.whole
 def test_a_machine_goes_on_with_what_it_had_written_to_its_disk(command: Command, disk: Path, overlays: Path) -> None:
     """Before the first partition, where nobody else writes."""
     del disk, overlays

@@ -124,6 +124,7 @@ def leads(scene: Scene, prefix: str, *to: str) -> bool:
     return sorted(routes(scene, 6 if ":" in prefix else 4).get(prefix, [])) == sorted(to)
 
 
+@pytest.mark.whole
 def test_ospf_is_followed_when_a_link_is_lost(scene: Scene) -> None:
     left, right = scene.left, scene.right
     by_left, by_right = f"{left.addresses[4]} port0", f"{right.addresses[4]} port1"

@@ -141,7 +141,8 @@ def test_ctrl_c_keeps_what_was_measured(command: Command) -> None:
     assert watched(command)["state"] == "broken off"
 
 
-@pytest.mark.parametrize("ended_by", ["time", pytest.param("ctrl-c", marks=pytest.mark.whole)])
+@pytest.mark.whole
+@pytest.mark.parametrize("ended_by", ["time", "ctrl-c"])
 def test_a_soak_says_why_its_slowest_frames_were_slow(command: Command, ended_by: str) -> None:
     running = begin(command, "--duration", "3s" if ended_by == "time" else "1h", "--causes")
     if ended_by == "ctrl-c":
