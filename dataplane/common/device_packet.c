@@ -135,8 +135,10 @@ static int make_ring(struct packet_socket *packet)
 	return 0;
 }
 
-/* Have a socket, which hears nothing yet, receive from the interface, with others of its group (0: a new one).  Returns
- * 0 or -errno. */
+enum { NO_GROUP = -1 }; /* 0 is the first one after a boot */
+
+/* Have a socket, which hears nothing yet, receive from the interface, with others of its group (NO_GROUP: a new one).
+ * Returns 0 or -errno. */
 static int begin(const struct packet_socket *packet, unsigned interface, bool several, int *group)
 {
 	const struct sockaddr_ll from = {
@@ -149,7 +151,7 @@ static int begin(const struct packet_socket *packet, unsigned interface, bool se
 	if (!several)
 		return 0;
 	rc = set(packet->fd, PACKET_FANOUT,
-		 *group != 0 ? *group : (PACKET_FANOUT_HASH | PACKET_FANOUT_FLAG_UNIQUEID) << 16);
+		 *group != NO_GROUP ? *group : (PACKET_FANOUT_HASH | PACKET_FANOUT_FLAG_UNIQUEID) << 16);
 	return rc == 0 && getsockopt(packet->fd, SOL_PACKET, PACKET_FANOUT, group, &size) != 0 ? -errno : rc;
 }
 
@@ -180,7 +182,7 @@ static int open_queue(struct packet_queue *queue)
 
 int packet_open(struct packet_queue *queues, unsigned count, const struct packet_options *options)
 {
-	int group = 0, rc = know_unfinished();
+	int group = NO_GROUP, rc = know_unfinished();
 
 	for (unsigned i = 0; i < count; i++)
 		queues[i] = (struct packet_queue){
@@ -260,7 +262,7 @@ static bool is_stuck(struct packet_queue *queue)
 /* All queues, because flows are divided among all. */
 static bool be_careful(struct packet_queue *queues, unsigned count)
 {
-	int group = 0;
+	int group = NO_GROUP;
 
 	for (unsigned i = 0; i < count; i++)
 		if (begin(&queues[i].careful, queues[i].interface, count > 1, &group) != 0)

@@ -133,6 +133,41 @@ def test_a_nic_that_an_operator_takes_away_and_gives_back(switch: SwitchInside, 
     cross(switch, nics, "left", "right", wanted=PLAIN)
 
 
+#: Makes an interface, and sends so many frames of one flow into it whenever it is asked to.
+TAP = """
+import fcntl, os, struct, sys
+tap = os.open("/dev/net/tun", os.O_RDWR)
+fcntl.ioctl(tap, 0x400454CA, struct.pack("16sH22x", b"tap0", 0x1002))
+os.system("ip link set tap0 up")
+os.mkfifo("/run/tap")
+while count := open("/run/tap").read():
+    for number in range(int(count)):
+        os.write(tap, bytes.fromhex("02000000000b02000000000a88b5") + bytes(46))
+"""
+
+
+def test_the_first_queues_of_a_kernel_share_what_comes(nics: NicMachine) -> None:
+    """Each frame comes to one of them. Linux gives the first group of sockets after a boot the number 0, which is no
+    sign that there is none."""
+    machine = nics.machine
+    machine.run("modprobe tun")
+    tap = machine.begin(f"exec /usr/bin/python3 -ISc '{TAP}'")
+    machine.wait("[ -p /run/tap ]")
+    running = SwitchInside(nics, "--keep net_raw,net_admin")
+    running.add_device("both", "if:tap0", queues=2)
+    running.wait_state("both", "up")
+    machine.run("echo 40 >/run/tap")
+
+    def received() -> list[int]:
+        found = [each for each in running.slots() if each.kind == "queue" and each.name.startswith("both/")]
+        return sorted(each.counters["received_packets"] for each in found)
+
+    wait_until(lambda: received()[-1] == 40, f"it received {received()}")
+    assert received() == [0, 40]
+    assert running.end() == 0
+    tap.end()
+
+
 def test_a_device_that_cannot_be_opened(switch: SwitchInside, nics: NicMachine) -> None:
     open_ports(switch, nics, "right", "third")
     switch.join("right", "third")
