@@ -9,8 +9,10 @@ from __future__ import annotations
 import base64
 import json
 import os
+import select
 import shutil
 import subprocess
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -22,13 +24,18 @@ OPTIONS = (
     "--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-sync",
     "--disable-background-networking", "--disable-component-update", "--remote-debugging-pipe", "--hide-scrollbars",
 )  # fmt: skip
+LIMIT = 60.0
+"""Seconds that a method or a page may take, on a machine that has much else to do."""
 
 
 class Browser:
     """One tab. The protocol is JSON, a NUL after each message (https://chromedevtools.github.io/devtools-protocol/)."""
 
-    def __init__(self, to: Any, out: Any) -> None:
-        self._to, self._out = to, out
+    def __init__(self, to: int, out: int, *, limit: float = LIMIT) -> None:
+        """The descriptors are pipes. Whatever takes longer than `limit` seconds raises TimeoutError."""
+        os.set_blocking(to, False)
+        self._to, self._out, self._limit = to, out, limit
+        self._heard = bytearray()
         self._last = 0
         self._session: str | None = None
         self.complaints: list[str] = []
@@ -44,20 +51,32 @@ class Browser:
         message = {"id": self._last, "method": method, "params": params}
         if self._session:
             message["sessionId"] = self._session
-        self._to.write(json.dumps(message).encode() + b"\0")
-        self._to.flush()
+        until = time.monotonic() + self._limit
+        data = json.dumps(message).encode() + b"\0"
+        while data:
+            self._wait(until, method, writing=True)
+            data = data[os.write(self._to, data) :]
         while True:
-            answer = self._read()
+            answer = self._read(until, method)
             if answer.get("id") == self._last:
                 assert "error" not in answer, answer
                 return answer["result"]
 
-    def _read(self) -> dict[str, Any]:
-        data = bytearray()
-        while (byte := self._out.read(1)) != b"\0":
-            assert byte, "the browser has ended"
-            data += byte
-        message: dict[str, Any] = json.loads(data)
+    def _wait(self, until: float, what: str, *, writing: bool = False) -> None:
+        """Until the browser takes something, or has said something."""
+        left = max(until - time.monotonic(), 0.0)
+        ready = select.select([] if writing else [self._out], [self._to] if writing else [], [], left)
+        if not any(ready):
+            raise TimeoutError(f"the browser has not done {what} within {self._limit:g} s")
+
+    def _read(self, until: float, what: str) -> dict[str, Any]:
+        while b"\0" not in self._heard:
+            self._wait(until, what)
+            data = os.read(self._out, 1 << 16)
+            assert data, "the browser has ended"
+            self._heard += data
+        said, _, self._heard = self._heard.partition(b"\0")
+        message: dict[str, Any] = json.loads(said)
         params = message.get("params", {})
         match message.get("method"):
             case "Runtime.exceptionThrown":
@@ -76,8 +95,9 @@ class Browser:
         self.view(width, height=height, dark=dark)
         self._loaded = False
         self.call("Page.navigate", url=page if isinstance(page, str) else page.as_uri())
+        until = time.monotonic() + self._limit
         while not self._loaded:
-            self._read()
+            self._read(until, f"loading {page}")
 
     def view(self, width: int, *, height: int = 900, dark: bool = False) -> None:
         """Shows what is open in a view of `width` pixels."""
@@ -121,9 +141,10 @@ def _browser(profile: Path, temporary: str) -> Iterator[Browser]:
     )  # fmt: skip
     os.close(their_in)
     os.close(their_out)
-    with open(our_out, "wb") as to, open(our_in, "rb") as out:  # noqa: PTH123
-        try:
-            yield Browser(to, out)
-        finally:
-            process.terminate()
-            process.wait(20)
+    try:
+        yield Browser(our_out, our_in)
+    finally:
+        process.terminate()
+        process.wait(20)
+        os.close(our_out)
+        os.close(our_in)
