@@ -113,5 +113,6 @@ def _workers(before: Snapshot, now: Snapshot) -> Document:
             for name in ("core", "idle", "busy", "asleep", "packets", "cycles_a_packet", "burst")
             if (value := getattr(row, name)) is not None
         }
+        | ({"bursts": {size: round(share, 2) for size, share in row.bursts.items()}} if row.bursts else {})
         for row in rows(before, now).workers
     }

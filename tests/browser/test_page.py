@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import base64
+import json
 import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
+from xml.etree import ElementTree
 
 import pytest
 from run_folders import add, joined, run_folder
@@ -145,17 +148,104 @@ def test_a_report_and_what_changed_between_two(page: Browser) -> None:
     page.evaluate("location.hash = ''")
 
 
-def test_charts_are_saved(page: Browser) -> None:
+def press(page: Browser, part: str, key: str) -> None:
+    """A key, once the part of a chain's graph has the focus."""
+    page.evaluate(
+        f"""(part => {{
+          part.focus();
+          if (document.activeElement !== part) throw new Error("no focus");
+          part.dispatchEvent(new KeyboardEvent("keydown", {{key: "{key}", bubbles: true}}));
+        }})(document.querySelector('[aria-label="{part}"]'))"""
+    )
+
+
+@pytest.mark.skipif(not AXE.exists(), reason="needs axe-core: `scripts/setup web`, which needs npm")
+def test_what_is_known_of_a_hop_and_of_a_place(page: Browser, tmp_path: Path) -> None:
+    text = "document.querySelector('.detail')?.textContent ?? ''"
+    page.evaluate(AXE.read_text())
+    press(page, "hop firewall to nat", "Enter")
+    wait_until(lambda: "firewall to nat" in page.evaluate(text))
+    cells = "[...document.querySelectorAll('.detail tbody tr')].map(e => [...e.children].map(e => e.textContent))"
+    forward, back, *ports = page.evaluate(cells)
+    assert (forward[0], back[0]) == ("forward", "back")
+    assert (forward[1][-1], forward[3][-1], back[1][-1]) == ("M", "k", "k")
+    assert forward[5].startswith("receiver full ")
+    assert [(row[0], row[1], row[2]) for row in ports] == [
+        (name, "up", "0") for name in ("firewall.0", "firewall.1", "nat.0", "nat.1")
+    ]
+    bursts = "[...document.querySelectorAll('.bursts figure:first-child li')].map(e => e.textContent)"
+    assert page.evaluate(bursts) == ["≥ 125 %", "≥ 80 %", "≥ 1675 %"]
+    for width, dark in ((390, True), (1440, False)):
+        page.view(width, dark=dark)
+        wait_until(lambda width=width: page.evaluate("innerWidth") == width)  # type: ignore[misc]
+        page.picture(tmp_path / f"detail-{width}.png")
+        assert page.evaluate("document.documentElement.scrollWidth") <= width
+        assert found_by_axe(page) == []
+    page.evaluate(
+        "document.querySelector('[aria-label=\"place wan\"]').dispatchEvent(new MouseEvent('click', {bubbles: true}))"
+    )
+    wait_until(lambda: page.evaluate("document.querySelectorAll('.detail').length") == 2)
+    press(page, "close wan", "Escape")
+    wait_until(lambda: page.evaluate("document.activeElement.getAttribute('aria-label')") == "place wan")
+    wait_until(lambda: page.evaluate("document.querySelectorAll('.detail').length") == 1)
+
+
+def note_what_is_saved(page: Browser) -> None:
+    """As window.saved and window.blob, instead of as files."""
     page.evaluate(
         """(() => {
           window.saved = [];
           HTMLAnchorElement.prototype.click = function () { window.saved.push(this.download); };
           const made = URL.createObjectURL;
-          URL.createObjectURL = blob => { blob.text().then(text => window.text = text); return made(blob); };
+          URL.createObjectURL = blob => {
+            window.blob = blob;
+            blob.text().then(text => window.text = text);
+            return made(blob);
+          };
         })()"""
     )
+
+
+def test_a_graph_is_saved(page: Browser, tmp_path: Path) -> None:
+    note_what_is_saved(page)
+    for kind in ("SVG", "JSON", "PNG"):
+        page.evaluate(
+            f"[...document.querySelectorAll('.graph-export button')].find(e => e.textContent == '{kind}').click()"
+        )
+        wait_until(lambda kind=kind: f"voice.{kind.lower()}" in page.evaluate("window.saved"))  # type: ignore[misc]
+        if kind == "SVG":
+            wait_until(lambda: "</svg>" in (page.evaluate("window.text") or ""))
+            drawn = ElementTree.fromstring(page.evaluate("window.text"))
+            assert {"firewall", "1.23\u202fMpps"} <= {(each.text or "").strip() for each in drawn.iter()}
+            (tmp_path / "voice.svg").write_text(page.evaluate("window.text"))
+        elif kind == "JSON":
+            wait_until(lambda: (page.evaluate("window.text") or "").startswith("{"))
+            figures = json.loads(page.evaluate("window.text"))
+            assert figures["places"] == ["tester.a", "firewall", "nat", "tester.b"]
+            assert figures["hops"]["1"]["forward"]["drops"]["receiver full"]["rate"] == pytest.approx(3400, rel=0.05)
+    data = page.evaluate(
+        """new Promise(done => {
+          const reader = new FileReader();
+          reader.onload = () => done(reader.result.split(",")[1]);
+          reader.readAsDataURL(window.blob);
+        })"""
+    )
+    (tmp_path / "voice.png").write_bytes(base64.b64decode(data))
+    colours = page.evaluate(
+        """createImageBitmap(window.blob).then(image => {
+          const canvas = new OffscreenCanvas(image.width, image.height), pen = canvas.getContext("2d");
+          pen.drawImage(image, 0, 0);
+          return new Set(new Uint32Array(pen.getImageData(0, 0, image.width, image.height).data.buffer)).size;
+        })"""
+    )
+    assert colours > 20, "boxes, lines and letters are there"
+
+
+def test_charts_are_saved(page: Browser) -> None:
+    note_what_is_saved(page)
+    buttons = "[...document.querySelectorAll('.export:not(.graph-export) button')]"
     for kind in ("CSV", "SVG", "PNG"):
-        page.evaluate(f"[...document.querySelectorAll('.export button')].find(e => e.textContent == '{kind}').click()")
+        page.evaluate(f"{buttons}.find(e => e.textContent == '{kind}').click()")
         wait_until(lambda kind=kind: f"delivered.{kind.lower()}" in page.evaluate("window.saved"))  # type: ignore[misc]
         if kind != "PNG":
             expected = "seconds,voice → packets/s," if kind == "CSV" else "<polyline"

@@ -52,7 +52,15 @@ def queue(received: float, sent: float, full: float = 0) -> dict[str, float]:
 
 
 def worker(busy: float, idle: float, packets: float) -> dict[str, float]:
-    return {"busy_cycles": busy, "idle_cycles": idle, "busy_polls": packets / 20, "packets": packets}
+    return {
+        "busy_cycles": busy,
+        "idle_cycles": idle,
+        "busy_polls": packets / 20,
+        "packets": packets,
+        "burst_1": packets / 80,
+        "burst_8": 0,
+        "burst_16": packets * 3 / 80,
+    }
 
 
 RATES: dict[Key, dict[str, float]] = {

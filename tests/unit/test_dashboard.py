@@ -134,6 +134,7 @@ def test_a_picture_has_rates_and_reasons() -> None:
     assert made["ports"]["wan"]["state"] == "waiting"
     assert made["functions"]["nat"] == {"what": "nat · machine", "ports": ["nat.0", "nat.1"]}
     assert made["workers"]["worker-0"]["busy"] == 0.7
+    assert made["workers"]["worker-0"]["bursts"] == {"1": 0.25, "8": 0.0, "16": 0.75}
     json.dumps(made, allow_nan=False)
 
 

@@ -1,6 +1,8 @@
 // A chain as a graph: places, and between them the rates of each hop, both ways.
 import type { RefObject } from "preact";
 import { useLayoutEffect, useMemo, useRef, useState } from "preact/hooks";
+import { Detail, type Chosen } from "./detail";
+import { ExportGraph } from "./export";
 import { layout, NODE, type Layout } from "./layout";
 import { rateOf, together, totalOf, type Chain, type Hop, type Node, type Way } from "./picture";
 import { useSeen } from "./seen";
@@ -20,6 +22,7 @@ function placeOf(name: string, node: Node): { what: string; state: string } {
 export function ChainCard({ name, chain: now, node, many }: { name: string; chain: Chain; node: Node; many: boolean }) {
 	const frame = useRef<HTMLDivElement>(null);
 	const [width, setWidth] = useState(0);
+	const [chosen, setChosen] = useState<Chosen | null>(null);
 	useLayoutEffect(() => {
 		const box = frame.current;
 		if (!box) return;
@@ -30,9 +33,22 @@ export function ChainCard({ name, chain: now, node, many }: { name: string; chai
 	}, []);
 
 	const chain = useSeen(now, frame, !many);
-	const states = placesOf(chain).map((place) => placeOf(place, node));
+	const places = placesOf(chain);
+	const states = places.map((place) => placeOf(place, node));
+	const choose = (kind: Chosen["kind"], at: number) => setChosen((now) => (now?.kind === kind && now.at === at ? null : { kind, at }));
 	// Drawn again where something of it is another.
-	return useMemo(() => draw(name, chain, states, width, frame), [chain, width, JSON.stringify(states)]);
+	const drawn = useMemo(() => draw(name, chain, states, width, frame, chosen, choose), [chain, width, JSON.stringify(states), chosen]);
+	const close = () => {
+		setChosen(null);
+		frame.current?.querySelector<SVGElement>("[aria-expanded=true]")?.focus();
+	};
+	return (
+		<section class={`card chain ${isLosing(chain) ? "losing" : ""}`} aria-labelledby={`chain-${name}`}>
+			{drawn}
+			{chosen && <Detail id={`detail-${name}`} chosen={chosen} places={places} chain={chain} node={node} close={close} />}
+			<ExportGraph name={name} graph={() => frame.current?.querySelector("svg") ?? null} figures={() => ({ name, ...chain, states })} />
+		</section>
+	);
 }
 
 /** The names of the places, as far as they are known. */
@@ -41,7 +57,48 @@ function placesOf({ hops, places }: Chain): string[] {
 	return places.length === count + 1 ? places : [...Array(count).keys()].map(String).concat("end");
 }
 
-function draw(name: string, chain: Chain, states: { what: string; state: string }[], width: number, frame: RefObject<HTMLDivElement | null>) {
+function isLosing(chain: Chain): boolean {
+	return Object.values(chain.hops).some(({ forward, back }) => rateOf(forward.drops) + rateOf(back.drops) > 0);
+}
+
+function titleOf(name: string, { what, state }: { what: string; state: string }): string {
+	return `${name}: ${what}, ${state || "state not known"}`;
+}
+
+/** Where a hop is taken to be meant. */
+function areaOf({ hops, upright }: Layout, i: number) {
+	const { x1, y1, x2, y2 } = hops[i]!;
+	return upright ? { x: x1 - 92, y: y1, width: 184, height: y2 - y1 } : { x: x1, y: y1 - 51, width: x2 - x1, height: 102 };
+}
+
+/** What makes an area over a part of the graph a button, by mouse and by keyboard. */
+function button(label: string, pressed: boolean, press: () => void) {
+	return {
+		class: "pick",
+		role: "button",
+		tabindex: 0, // in SVG an attribute is spelt as it is written
+		"aria-label": label,
+		"aria-expanded": pressed,
+		onClick: press,
+		onKeyDown: (event: KeyboardEvent) => {
+			if (event.key !== "Enter" && event.key !== " ") return;
+			event.preventDefault();
+			press();
+		},
+	} as const;
+}
+
+type Choose = (kind: Chosen["kind"], at: number) => void;
+
+function draw(
+	name: string,
+	chain: Chain,
+	states: { what: string; state: string }[],
+	width: number,
+	frame: RefObject<HTMLDivElement | null>,
+	chosen: Chosen | null,
+	choose: Choose,
+) {
 	const hops = Object.entries(chain.hops).sort(([a], [b]) => Number(a) - Number(b));
 	const places = placesOf(chain);
 	const drops = together(hops.flatMap(([, hop]) => [hop.forward.drops, hop.back.drops]));
@@ -50,7 +107,7 @@ function draw(name: string, chain: Chain, states: { what: string; state: string 
 	const last = hops[hops.length - 1]?.[1];
 	const at = layout(places.length, width);
 	return (
-		<section class={`card chain ${losing ? "losing" : ""}`} aria-labelledby={`chain-${name}`}>
+		<>
 			<header>
 				<h2 id={`chain-${name}`}>{name}</h2>
 				<p class="sum">
@@ -66,18 +123,26 @@ function draw(name: string, chain: Chain, states: { what: string; state: string 
 			</header>
 			<div ref={frame} class="graph">
 				{width > 0 && (
-					<svg width={at.width} height={at.height} role="img" aria-label={described(name, places, hops)}>
+					<svg width={at.width} height={at.height} role="group" aria-label={described(name, places, hops)}>
 						{hops.map(([number, hop], i) => (
 							<HopLines key={number} name={`${name}/${number}`} hop={hop} at={at} index={i} />
 						))}
 						{places.map((place, i) => (
 							<Place key={i} name={place} at={at.nodes[i]!} {...states[i]!} />
 						))}
+						{hops.map(([number], i) => (
+							<rect key={number} {...areaOf(at, i)} rx="10" {...button(`hop ${places[i]} to ${places[i + 1]}`, chosen?.kind === "hop" && chosen.at === i, () => choose("hop", i))} />
+						))}
+						{places.map((place, i) => (
+							<rect key={i} {...at.nodes[i]!} {...NODE} rx="10" {...button(`place ${place}`, chosen?.kind === "place" && chosen.at === i, () => choose("place", i))}>
+								<title>{titleOf(place, states[i]!)}</title>
+							</rect>
+						))}
 					</svg>
 				)}
 			</div>
 			<Reasons drops={drops} />
-		</section>
+		</>
 	);
 }
 
@@ -101,7 +166,6 @@ function described(name: string, places: string[], hops: [string, Hop][]): strin
 function Place({ name, at, what, state }: { name: string; at: { x: number; y: number }; what: string; state: string }) {
 	return (
 		<g transform={`translate(${at.x} ${at.y})`} class={`place ${state}`}>
-			<title>{`${name}: ${what}, ${state || "state not known"}`}</title>
 			<rect width={NODE.width} height={NODE.height} rx="10" />
 			<circle cx="16" cy="22" r="4" />
 			<text x="28" y="27" class="name">

@@ -1,5 +1,7 @@
 // A chart as a file: its figures (CSV), or as it is drawn (PNG, SVG).
 
+import { canvasOf, svgOf } from "./graph";
+
 export interface Drawn {
 	name: string;
 	columns: string[]; // the first is what the others are over
@@ -64,6 +66,31 @@ export function Export({ of }: { of: () => Drawn }) {
 		<p class="export" role="group" aria-label="save the chart">
 			{Object.entries(kinds).map(([kind, make]) => (
 				<button key={kind} type="button" onClick={() => make(of())}>
+					{kind}
+				</button>
+			))}
+		</p>
+	);
+}
+
+/** The graph of a chain, as it is drawn or as its figures. */
+export function ExportGraph({ name, graph, figures }: { name: string; graph: () => SVGSVGElement | null; figures: () => unknown }) {
+	const kinds: Record<string, (drawn: SVGSVGElement) => void> = {
+		SVG: (drawn) => save(`${name}.svg`, new Blob([svgOf(drawn, colour("--card"))], { type: "image/svg+xml" })),
+		PNG: (drawn) => png(canvasOf(drawn), (made) => save(`${name}.png`, made)),
+		JSON: () => save(`${name}.json`, new Blob([JSON.stringify(figures(), null, 2)], { type: "application/json" })),
+	};
+	return (
+		<p class="export graph-export" role="group" aria-label={`save the graph of ${name}`}>
+			{Object.entries(kinds).map(([kind, make]) => (
+				<button
+					key={kind}
+					type="button"
+					onClick={() => {
+						const drawn = graph();
+						if (drawn) make(drawn);
+					}}
+				>
 					{kind}
 				</button>
 			))}

@@ -39,6 +39,7 @@ export interface Worker {
 	packets: number;
 	cycles_a_packet?: number;
 	burst?: number;
+	bursts?: Record<string, number>; // by size, as shares
 }
 
 /** docs/service.md has the kinds. */
