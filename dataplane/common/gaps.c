@@ -23,6 +23,8 @@ struct gaps_loop {
 	char name[GAPS_NAME];
 	int32_t thread;
 	uint32_t records, length, waits;
+	uint64_t busy; /* on a cache line of its own: nobody else writes there while it runs */
+	uint8_t room[56];
 };
 
 _Static_assert(sizeof(struct gaps_header) == 64 && sizeof(struct gaps_loop) == GAPS_LOOP, "as readers know them");
@@ -74,6 +76,7 @@ int gaps_open(struct gap_log *logs, const char *const *names, unsigned count, ui
 		logs[i] = (struct gap_log){
 			.limit = &header->limit,
 			.thread = &loops[i].thread,
+			.busy = &loops[i].busy,
 			.gaps = ring_at(file, head),
 			.waits = ring_at(file, head + ring),
 		};

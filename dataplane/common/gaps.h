@@ -18,7 +18,8 @@
  *   24   tsc_hz       u64
  *   64   loops        of GAPS_LOOP bytes: name 48 bytes, thread i32 (Linux's id, in the process's own namespace),
  *                     records u32 (their offset in the file), length u32 (how many the ring holds),
- *                     waits u32 (the offset of a second ring, as long)
+ *                     waits u32 (the offset of a second ring, as long), busy u64 (cycles of rounds that moved
+ *                     frames, of loops that say so), and room up to the next cache line
  *   then each ring: on a cache line of its own a head, u64 (how many records were ever written), then the records:
  *   begin u64, end u64, and of a gap frames u64 (moved in that round), of a wait the switch's numbers of two ports,
  *   u64: the receiver's, and from bit 16 on the sender's; or GAPS_REST.  Record n lies at n modulo length.  Ends never
@@ -35,8 +36,8 @@
 #define GAPS_REST UINT64_MAX
 
 enum {
-	GAPS_VERSION = 1,
-	GAPS_LOOP = 64,
+	GAPS_VERSION = 2,
+	GAPS_LOOP = 128,
 	GAPS_LENGTH = 1 << 14,
 	GAPS_LIMIT_US = 5,
 };
@@ -55,6 +56,7 @@ struct gap_ring {
 struct gap_log {
 	const uint64_t *limit;
 	int32_t *thread;
+	uint64_t *busy;
 	struct gap_ring gaps, waits;
 };
 
@@ -71,6 +73,12 @@ static inline void gaps_check(struct gap_log *log, uint64_t begin, uint64_t end,
 {
 	if (__builtin_expect(end - begin > __atomic_load_n(log->limit, __ATOMIC_RELAXED), 0))
 		gaps_note(&log->gaps, begin, end, frames);
+}
+
+/* A round from `begin` to `end` found its rings not empty: a loop that polls is known to be at work by that alone. */
+static inline void gaps_busy(struct gap_log *log, uint64_t begin, uint64_t end)
+{
+	__atomic_store_n(log->busy, *log->busy + (end - begin), __ATOMIC_RELAXED);
 }
 
 /* From `begin` to `end` frames of port `from` waited for port `to`. */

@@ -23,6 +23,7 @@ enum {
 	/* ns, on a shared core: between two tries at a full port, two looks at frames kept, or two looks at ports that
 	 * have no receive interrupts */
 	SHORT_SLEEP = 50 * 1000,
+	BRIEF = 10, /* us: going to sleep and waking take that, so a rest that is no longer is work */
 };
 
 /* Hand over as much of what is held from a port as the other one takes; returns how many frames that is. */
@@ -104,6 +105,8 @@ static inline uint64_t end_of_round(struct forward_thread *thread, uint64_t bega
 
 	grace_worker_round(thread->number);
 	gaps_check(&thread->gaps, began, now, nb_moved);
+	if (nb_moved > 0)
+		gaps_busy(&thread->gaps, began, now);
 	if (unlikely(nb_moved > 0 && atomic_load_explicit(&thread->first, memory_order_relaxed) == 0))
 		atomic_store(&thread->first, now);
 	return now;
@@ -115,6 +118,8 @@ static uint64_t end_of_rest(struct forward_thread *thread, uint64_t began)
 	uint64_t now = rte_rdtsc();
 
 	gaps_rested(&thread->gaps, began, now);
+	if (now - began < rte_get_tsc_hz() / 1000000 * BRIEF)
+		gaps_busy(&thread->gaps, began, now);
 	return now;
 }
 

@@ -115,6 +115,7 @@ class InProcess(Starter):
     tells = True
     threads = True
     elastic = True
+    tells_load = True
     buffers_mib = BUFFERS_MIB
 
     def refuses_cpus(self, kind: str | None, start: int, most: int) -> str | None:

@@ -44,6 +44,9 @@ class Runtime:
     elastic: ClassVar[bool] = False
     """Its functions can have more and fewer CPUs while they run (`Starter.use_cpus`)."""
 
+    tells_load: ClassVar[bool] = False
+    """How busy its functions are can be read (`tailrace.observe.gaps`), so they can have more and fewer by that."""
+
     def refuses_cpus(self, kind: str | None, start: int, most: int) -> str | None:
         """Why no function of this kind can start in it with so many CPUs, and have `most`; None if one can."""
         del kind

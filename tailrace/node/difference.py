@@ -136,6 +136,10 @@ def difference(
             if function.elastic and (was.cpus != function.cpus or _threads(name, old) != _threads(name, new)):
                 resize.append(name)
                 said.append(f"CPUs: {_shown_threads(name, old)} → {_shown_threads(name, new)}")
+            if was.automatic != function.automatic:
+                said.append(f"cpus.automatic: {json.dumps(was.automatic)} → {json.dumps(function.automatic)}")
+            if was.busy != function.busy:
+                said.append(f"cpus.busy: {was.busy:.0%} → {function.busy:.0%}")
             if said:
                 changes.append(Change("change", "process", name, tuple(said)))
     for name in before:

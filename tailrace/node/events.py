@@ -37,6 +37,10 @@ KINDS = {
     "function.died": Kind("warning", "a function's process has ended by itself"),
     "function.unhealthy": Kind("warning", "a function has failed its check again and again, and is killed"),
     "function.ended": Kind("info", "a function's process was ended by a change, or by an operator"),
+    "function.resized": Kind("info", "a function has more or fewer CPUs, by its load or by an operator"),
+    "function.crowded": Kind(
+        "warning", "a function's load asks for other CPUs, which it cannot have; it is tried again, after a pause"
+    ),
     "function.moved": Kind("info", "a machine has moved to another node"),
     "function.arrived": Kind("info", "a machine that came from another node forwards"),
     "function.restarted": Kind("info", "a function that had ended by itself forwards again"),

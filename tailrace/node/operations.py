@@ -313,7 +313,8 @@ def planner(text: str, name: str, folder: Path, huge: bool | None, state: Path) 
     def make(old: Plan | None) -> Plan:
         pages = huge if huge is not None else (old.huge if old else True)
         keep = old.placement if old else None
-        return make_plan(spec, huge=pages, document=document, keep=keep, folder=folder, own=[state])
+        sized = {each.name: each.cpus for each in old.functions if each.automatic} if old else {}
+        return make_plan(spec, huge=pages, document=document, keep=keep, sized=sized, folder=folder, own=[state])
 
     return make, document
 
@@ -445,10 +446,37 @@ def function_cpus(held: Held, name: str, count: int) -> tuple[Applied, float]:
     return applied, round(1e3 * (time.monotonic() - began), 3)
 
 
+def fit_cpus(held: Held, name: str, count: int) -> Applied | None:
+    """Gives a function (or replica) that has its CPUs by its load so many; None if it has ended, or has its CPUs
+    otherwise by now. What `rollback` goes back to stays. Raises Failure, Mistake."""
+    began = time.monotonic()
+    with changing(held) as node:
+        node.began = began
+        ended = set(_ended(node.state))
+        alive = {process.name for process in node.state.processes()} - ended
+        found = next((each for each in node.plan.started if each.name == name), None)
+        if found is None or not found.automatic or _process_of(node.state, name) not in alive:
+            return None
+
+        def change() -> Applied:
+            plan = resized(node.plan, name, count, itself=True, own=[held.folder])
+            return _apply(node, plan, node.state.record.spec, None, ended, by_itself=True)
+
+        return until_claimed(change)
+
+
 def _apply(
-    node: Node, plan: Plan, spec: str, base: int | None, leave: Collection[str] = (), anew: Collection[str] = ()
+    node: Node,
+    plan: Plan,
+    spec: str,
+    base: int | None,
+    leave: Collection[str] = (),
+    anew: Collection[str] = (),
+    *,
+    by_itself: bool = False,
 ) -> Applied:
-    """`leave`: processes that have ended and are to stay so; `anew`: processes that run and are replaced."""
+    """`leave`: processes that have ended and are to stay so; `anew`: processes that run and are replaced. `by_itself`:
+    nobody has asked for it, so it is nothing to go back from."""
     state = node.state
     proposal = _proposal(node, plan, leave, anew)
     wanted = proposal.wanted
@@ -463,7 +491,8 @@ def _apply(
         return Applied(proposal, version, tuple(node.notes))
     previous: Planned | None = Planned(state.record.plan, state.record.spec)
     repaired = plan.identity == node.plan.identity
-    if repaired or wanted.nothing:  # what is written otherwise, and is the same, is nothing to go back from
+    # What is written otherwise, and is the same, is nothing to go back from.
+    if repaired or wanted.nothing or by_itself:
         previous = state.record.previous
     state.record.changing = Change(
         to=Planned(plan.as_data(), spec),

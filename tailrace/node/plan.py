@@ -9,7 +9,7 @@ from __future__ import annotations
 import grp
 import hashlib
 import os
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -63,6 +63,7 @@ def make_plan(
     memory: int | None = None,
     document: Document | None = None,
     keep: Placement | None = None,
+    sized: Mapping[str, int] | None = None,
     folder: Path | None = None,
     own: Collection[Path] = (),
     tree: Tree | None = None,
@@ -71,6 +72,7 @@ def make_plan(
 
     `real_time` True asks the kernel whether real-time priorities may be used; otherwise it is the refusal, or None.
     `document` knows where in the file a mistake is. `keep` is the placement of what is up: who stays is not moved.
+    `sized` has the CPUs of functions (replicas) that are up and have more and fewer by themselves.
     `folder` is where relative paths begin; this process's own unless given. `own` are the state folders whose CPUs are
     not somebody else's. `tree` has the network cards; this machine's own unless given.
     """
@@ -88,7 +90,7 @@ def make_plan(
     cpus = usable.cpus
     ports = maker.ports(used)
     raise_any(maker.problems)
-    ports, functions = maker.count_vfs(ports, maker.functions(used))
+    ports, functions = maker.count_vfs(ports, maker.functions(used, sized or {}))
     raise_any(maker.problems)
     refusal = real_time_refusal(FUNCTION_PRIORITY) if real_time is True else real_time
     tester = any(port.owner in TESTER_ENDS for port in ports)
@@ -233,16 +235,27 @@ def scaled(
 
 
 def resized(
-    plan: Plan, name: str, count: int, *, cpus: Sequence[Cpu] | None = None, own: Collection[Path] = ()
+    plan: Plan,
+    name: str,
+    count: int,
+    *,
+    itself: bool = False,
+    cpus: Sequence[Cpu] | None = None,
+    own: Collection[Path] = (),
 ) -> Plan:
-    """A plan in which a function, or each of its replicas, has so many CPUs. `cpus` and `own` as in make_plan(). Raises
-    Mistake if that cannot be."""
-    chosen = [each for each in plan.functions if name in (each.name, each.function)]
+    """A plan in which a function, or each of its replicas, has so many CPUs; `itself`: only the replica of that name,
+    which has them by its load. `cpus` and `own` as in make_plan(). Raises Mistake if that cannot be."""
+    chosen = [each for each in plan.functions if name == each.name or (name == each.function and not itself)]
     if not chosen:
         names = ", ".join(each.name for each in plan.functions) or "none"
         raise Mistake(f"{name!r} is no function that is up; there are: {names}")
     for each in chosen:
         _check_elastic(each, count)
+        if each.automatic and not itself:
+            raise Mistake(
+                f"{each.name} has its CPUs by its load; expected `automatic: false` in its spec, or another least "
+                f"(`functions: {{{each.function}: {{cpus: {{start: {count}}}}}}}`) by `tailrace apply`"
+            )
     functions = tuple(replace(each, cpus=count) if each in chosen else each for each in plan.functions)
     beside = polled_on() if cpus is None else None
     cpus = cpus if cpus is not None else usable_cpus(own, named=plan.cores, least=len(plan.placement.workers)).cpus
@@ -375,6 +388,11 @@ class _Maker:
             why = runtime.refuses_cpus(function.kind, start, most)
             if why is None and start < most:
                 why = runtime.refuses_fewer(function.latency, stacked=function.cpus.stacked)
+            if why is None and function.cpus.automatic and not (runtime.tells_load and function.kind is not None):
+                why = (
+                    f"automatic: how busy a {function.runs}'s CPUs are is not known here; expected `runs: process` "
+                    "with a kind, or `tailrace function cpus` by hand"
+                )
             if why is None and start > len(cpus):
                 why = f"{start} CPUs are more than the {len(cpus)} that may be used; expected no more than these"
             if why is not None:
@@ -604,7 +622,7 @@ class _Maker:
 
     # --- what is between ports -------------------------------------------------------------------------------------
 
-    def functions(self, used: Sequence[str]) -> list[PlannedFunction]:
+    def functions(self, used: Sequence[str], sized: Mapping[str, int]) -> list[PlannedFunction]:
         found = []
         for name in used:
             function = self.spec.functions[name]
@@ -612,6 +630,8 @@ class _Maker:
             interfaces, vfs = self._interfaces(name, function.interfaces)
             for index, (number, state) in enumerate(function.replicas.items()):
                 replica = replica_name(name, number)
+                cpus = function.cpus
+                has = sized.get(replica, cpus.start) if cpus.automatic else cpus.start
                 found.append(
                     PlannedFunction(
                         replica,
@@ -621,7 +641,7 @@ class _Maker:
                         tuple(function.port_names(replica)),
                         function.memory,
                         tuple(queues),
-                        function.cpus.start,
+                        min(max(has, cpus.start), cpus.most),
                         state,
                         tuple(_setting(each, self.folder) for each in function.settings(index)),
                         function.restart,
@@ -635,8 +655,11 @@ class _Maker:
                         tables_mib=function.tables_mib,
                         network=function.network,
                         told=function.own_settings.told(),
-                        most_cpus=function.cpus.most,
-                        stacked=function.cpus.stacked,
+                        most_cpus=cpus.most,
+                        automatic=cpus.automatic,
+                        least_cpus=cpus.start,
+                        busy=cpus.busy,
+                        stacked=cpus.stacked,
                         vfs=vfs,
                         migratable=function.migratable,
                         arrives=function.arrives,

@@ -126,6 +126,12 @@ class PlannedFunction:
     """What its program is told when it runs, and again whenever that changes; None: nothing."""
     most_cpus: int = 1
     """How many CPUs it can have."""
+    automatic: bool = False
+    """It has more and fewer by itself."""
+    least_cpus: int = 1
+    """How few it has then."""
+    busy: float = 0.75
+    """For how much of their time its CPUs may be at work before it has more."""
     stacked: bool = False
     """Of a machine: its virtual CPUs may share CPUs at any latency level."""
     vfs: tuple[PlannedVf, ...] = ()
@@ -466,3 +472,16 @@ def member_words(member: PlannedMember) -> str:
         native = f", {member.native} native" if member.native is not None else ""
         return f"{member.port} (VLANs {' '.join(map(str, member.trunk))} tagged{native})"
     return member.port
+
+
+def cpus_of(kept: dict[str, Any]) -> dict[str, list[int]]:
+    """The CPU of each thread of a function that can have more and fewer, of a plan on record; the others are not
+    there."""
+    if all(each.get("most_cpus", 1) == 1 for each in kept.get("functions", [])):
+        return {}  # reading a plan of a thousand chains takes a while
+    try:
+        plan = Plan.read(kept)
+    except Mistake:
+        return {}
+    places = plan.placement.functions
+    return {each.name: each.runs_on(places[each.name]) for each in plan.functions if each.elastic}

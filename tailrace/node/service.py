@@ -33,6 +33,7 @@ from tailrace import __version__
 from tailrace.errors import Failure, Interrupted, Mistake, TailraceError
 from tailrace.functions.runtime import Arrival, Origin
 from tailrace.functions.runtimes import ended_well
+from tailrace.functions.threads import Resized
 from tailrace.functions.transfer import Limits
 from tailrace.host.slices import enter
 from tailrace.node import moving, operations
@@ -59,6 +60,7 @@ from tailrace.node.health import Health, checked
 from tailrace.node.kept import Kept
 from tailrace.node.operations import PlanMaker
 from tailrace.node.plan import Plan, make_plan
+from tailrace.node.pools import Pools, pooled
 from tailrace.node.record import Damaged, Held, Process, Record, State, holding, run_at_work
 from tailrace.node.restarts import Restarts
 from tailrace.node.server import Call, Refusal, Server, refusal_of
@@ -118,6 +120,7 @@ class Service:
         self.supervisor = Supervisor(self.server.loop, self._look_soon, self._port_is, self._configured_by)
         page = State(held.folder, Record(boot="")).page
         self.health = Health(self.server.loop, page, lambda name, why: self._say(name, "unhealthy", why))
+        self.pools = Pools(self._fit_soon)
         self._queue: queue.PriorityQueue[_Work] = queue.PriorityQueue()
         self._timer: asyncio.Handle | None = None
         """For the next start of what has ended; the server's thread's."""
@@ -197,6 +200,7 @@ class Service:
             self.server.soon(self._refuse_waiting)
             self.server.soon(self.supervisor.close)
             self.server.soon(lambda: self.health.watch(()))
+            self.pools.watch(())
             self.server.soon(self._refuse_waiting)  # also what was on its way
             self.server.stop()
 
@@ -374,8 +378,9 @@ class Service:
         functions = checked(record)
         self.server.soon(lambda: self.supervisor.watch(processes.values(), processes.get(SWITCH), control))
         self.server.soon(lambda: self.health.watch(functions))
-        pollers = _pollers(record)
-        self.server.run_on((self._cpus - pollers) or self._cpus)
+        cpus = (self._cpus - _pollers(record)) or self._cpus
+        self.server.run_on(cpus)
+        self.pools.watch(pooled(record), cpus)
 
     def _look_soon(self) -> None:
         """In the server's thread: a process has ended, as was wanted or not: that is known once no operation runs. What
@@ -521,6 +526,33 @@ class Service:
         """In the server's thread: something about a process."""
         self.server.publish(_kind(name, what), name, why=why)
 
+    def _fit_soon(self, name: str, count: int, load: float) -> None:
+        """In a thread of its own: a function's load asks for so many CPUs."""
+        self._queue.put(_Work(_OWN, lambda: self._fit(name, count, load)))
+
+    def _fit(self, name: str, count: int, load: float) -> Answer:
+        """Gives a function the CPUs that its load asks for; asked for again, after a pause, where that cannot be."""
+        began = time.monotonic()
+        why = "it could not be asked"
+        has: int | None = None
+        try:
+            applied = operations.fit_cpus(self.held, name, count)
+            has = count
+            self._tell_resized(applied.resized if applied is not None else {}, began, load=round(load, 2))
+        except TailraceError as error:
+            why = str(error)
+        finally:
+            if self.pools.answered(name, has):
+                self.server.publish("function.crowded", name, why=why, wanted=count, load=round(load, 2))
+        return {}
+
+    def _tell_resized(self, resized: Mapping[str, Resized], began: float, **details: Any) -> None:
+        taken = round((time.monotonic() - began) * 1e3, 1)
+        for name, each in resized.items():
+            self.server.publish(
+                "function.resized", name, before=each.before, now=each.now, milliseconds=taken, **details
+            )
+
     def _configured_by(self, pid: int) -> None:
         """In the server's thread: somebody has changed the switch."""
         if (pid != os.getpid() or self._drift) and not self._comparing:
@@ -657,7 +689,9 @@ class Service:
 
     def _function_cpus(self, call: Call) -> Answer:
         assert isinstance(call.params, FunctionCpus)
+        began = time.monotonic()
         applied, milliseconds = operations.function_cpus(self.held, call.params.name, call.params.count)
+        self._tell_resized(applied.resized, began)
         return {**applied.as_data(), "milliseconds": milliseconds}
 
     def _replace(self, call: Call) -> Answer:

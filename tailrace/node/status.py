@@ -13,7 +13,7 @@ from tailrace.functions.runtimes import program_of
 from tailrace.functions.runtimes import unlike as unlike_outside
 from tailrace.node.difference import Change, unlike
 from tailrace.node.folder import folder_in_use
-from tailrace.node.planned import Plan, identity_of
+from tailrace.node.planned import Plan, cpus_of, identity_of
 from tailrace.node.record import Process, State, check_ours, peek
 from tailrace.node.strays import check_no_strays
 from tailrace.observe.page import Page
@@ -48,7 +48,7 @@ def status(folder: Path) -> dict[str, Any]:
         return nothing
     check_ours(folder)
     state = State(folder, record)
-    threads = _threads(record.plan)
+    threads = cpus_of(record.plan)
     processes = [
         {**_process(process, record.restarts), "cpus": threads.get(function_name(process.name))}
         for process in state.processes()
@@ -87,16 +87,6 @@ def status(folder: Path) -> dict[str, Any]:
         "bridges": switch["bridges"] if switch else [],
         "workers": switch["workers"] if switch else [],
     }
-
-
-def _threads(kept: dict[str, Any]) -> dict[str, list[int]]:
-    """The CPU of each thread of a function that can have more and fewer; the others are not there."""
-    try:
-        plan = Plan.read(kept)
-    except Mistake:
-        return {}
-    places = plan.placement.functions
-    return {each.name: each.runs_on(places[each.name]) for each in plan.functions if each.elastic}
 
 
 def _unlike(state: State, switch: dict[str, Any] | None) -> list[Change]:

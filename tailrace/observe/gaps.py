@@ -20,10 +20,13 @@ _HEADER = struct.Struct("<8sIIQQ")
 _LIMIT_AT = 16
 _LOOPS_AT = 64
 _LOOP = struct.Struct("<48siIII")
-_LOOP_SIZE = 64
+_LOOP_SIZE = 128
+_BUSY_AT = 64
+_VERSION = 2
 _WORD = struct.Struct("<Q")
 _RECORD = struct.Struct("<QQQ")
 _HEAD_BEFORE = 64
+_MOST_LOOPS = 1024
 #: Records that the loop may be writing over while they are read.
 _MARGIN = 64
 _BEGIN, _END = 0, 1
@@ -97,22 +100,45 @@ class Loop:
         return waits, rests, ring.oldest < first or ring.oldest == 0
 
 
+class Busy:
+    """How long the loops of one process were at work, mapped: of a loop that polls its CPU time says nothing. The
+    process is not trusted: it may say anything, and no more than a number."""
+
+    def __init__(self, pid: int) -> None:
+        descriptor = _opened(pid, os.O_RDONLY)
+        try:
+            magic, version, count, _, tsc_hz = _HEADER.unpack(os.pread(descriptor, _HEADER.size, 0))
+            if magic != b"TAILGAPS" or version != _VERSION or not 0 < count <= _MOST_LOOPS or not tsc_hz:
+                raise ValueError
+            self._tsc_hz = float(tsc_hz)
+            self._map = mmap.mmap(descriptor, _LOOPS_AT + count * _LOOP_SIZE, prot=mmap.PROT_READ)
+        except (OSError, ValueError, struct.error):
+            raise Failure(f"process {pid} does not say how busy it is in a way that this version reads") from None
+        finally:
+            os.close(descriptor)
+        self._words = struct.Struct("<" + f"{_BUSY_AT}xQ{_LOOP_SIZE - _BUSY_AT - 8}x" * count)
+
+    @property
+    def seconds(self) -> float:
+        """How long rounds that moved frames have taken so far, all loops together; only differences mean anything."""
+        cycles: int = sum(self._words.unpack_from(self._map, _LOOPS_AT))
+        return cycles / self._tsc_hz
+
+    def close(self) -> None:
+        self._map.close()
+
+
 class Gaps:
     """The gaps of one process's loops, mapped. The process is not trusted: what it wrote is checked."""
 
     def __init__(self, pid: int) -> None:
-        path = _find(pid)
+        descriptor = _opened(pid, os.O_RDWR)
         try:
-            descriptor = os.open(path, os.O_RDWR | os.O_CLOEXEC | os.O_NONBLOCK)
-            try:
-                # One that could be cut short under us would end this process.
-                if fcntl.fcntl(descriptor, fcntl.F_GET_SEALS) & _SEALS != _SEALS:
-                    raise Failure(f"process {pid} has no gaps that this version reads")
-                self._map = mmap.mmap(descriptor, 0)
-            finally:
-                os.close(descriptor)
+            self._map = mmap.mmap(descriptor, 0)
         except (OSError, ValueError):
             raise Failure(f"the gaps of process {pid} cannot be read; run as root") from None
+        finally:
+            os.close(descriptor)
         try:
             self.loops = tuple(self._read_loops(pid))
         except (struct.error, ValueError):
@@ -120,7 +146,7 @@ class Gaps:
 
     def _read_loops(self, pid: int) -> Iterator[Loop]:
         magic, version, count, _, self.tsc_hz = _HEADER.unpack_from(self._map)
-        if magic != b"TAILGAPS" or version != 1 or count > 1024 or not self.tsc_hz:
+        if magic != b"TAILGAPS" or version != _VERSION or count > _MOST_LOOPS or not self.tsc_hz:
             raise ValueError
         threads = _threads(pid)
         for number in range(count):
@@ -144,6 +170,23 @@ class Gaps:
 
     def close(self) -> None:
         self._map.close()
+
+
+def _opened(pid: int, flags: int) -> int:
+    """The file of a process, as a descriptor. Raises Failure."""
+    try:
+        descriptor = os.open(_find(pid), flags | os.O_CLOEXEC | os.O_NONBLOCK)
+    except OSError:
+        raise Failure(f"the gaps of process {pid} cannot be read; run as root") from None
+    try:
+        # One that could be cut short under us would end this process.
+        sealed = fcntl.fcntl(descriptor, fcntl.F_GET_SEALS) & _SEALS == _SEALS
+    except OSError:
+        sealed = False
+    if not sealed:
+        os.close(descriptor)
+        raise Failure(f"process {pid} has no gaps that this version reads")
+    return descriptor
 
 
 def _find(pid: int) -> Path:

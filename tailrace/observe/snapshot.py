@@ -13,6 +13,7 @@ from typing import Any
 
 from tailrace.errors import Failure
 from tailrace.node.folder import folder_in_use
+from tailrace.node.planned import cpus_of
 from tailrace.node.record import Process, State, check_ours, peek
 from tailrace.observe.page import Page, Slot, Table
 from tailrace.process.process import ProcessId
@@ -55,6 +56,8 @@ class Facts:
     be asked."""
     functions: dict[str, Planned] = field(default_factory=dict)
     """Each function of the plan."""
+    cpus: dict[str, list[int]] = field(default_factory=dict)
+    """The CPU of each thread of a function that can have more and fewer."""
     restarts: dict[str, int] = field(default_factory=dict)
     """How often a function, or a replica, that had ended by itself was started again."""
 
@@ -201,7 +204,13 @@ class Sampler:
                 for chain in record.plan.get("chains", [])
                 if "start" in chain
             }
-            facts = Facts(chains, spec=record.spec, functions=_planned(record.plan), restarts=dict(record.restarts))
+            facts = Facts(
+                chains,
+                spec=record.spec,
+                functions=_planned(record.plan),
+                cpus=cpus_of(record.plan),
+                restarts=dict(record.restarts),
+            )
             self._record = written, State(self.folder, record), facts
         return self._record[1:]
 

@@ -92,6 +92,8 @@ class Rows:
     hops: tuple[HopRow, ...]
     functions: tuple[FunctionRow, ...]
     workers: tuple[WorkerRow, ...]
+    cpus: dict[str, list[int]]
+    """The CPU of each thread of a function that can have more and fewer."""
 
     def as_data(self) -> dict[str, Any]:
         return asdict(self)
@@ -124,6 +126,7 @@ def rows(before: Snapshot, now: Snapshot, sort: str = "name") -> Rows:
         hops=tuple(row for chain in ordered for row in chain),
         functions=tuple(_functions(before, now)),
         workers=tuple(sorted(workers, key=lambda row: natural(row.name))),
+        cpus=dict(now.facts.cpus),
     )
 
 
@@ -265,8 +268,9 @@ def draw(found: Rows, *, height: int | None = None, sort: str = "name") -> Rende
     workers = _workers_table(found.workers)
     ports, hops = list(found.ports), list(found.hops)
     crowded = [row for row in found.functions if row.total_crowded]
-    left = None if height is None else height - 6 - len(found.workers) - len(crowded)
+    left = None if height is None else height - 6 - len(found.workers) - len(crowded) - len(found.cpus)
     notes = [_crowded(row) for row in crowded]
+    notes += [_cpus(name, cpus) for name, cpus in sorted(found.cpus.items(), key=lambda each: natural(each[0]))]
     if left is not None and len(ports) + len(hops) > left:
         half = max(left // 2, 1)
         keep_ports = max(min(len(ports), left - min(len(hops), half)), 1)
@@ -298,6 +302,10 @@ def _table(*columns: tuple[str, str]) -> Table:
 def _crowded(row: FunctionRow) -> Text:
     text = f"function {row.name}: {short(row.total_crowded)} times the flow table was full"
     return Text(text, style="bold red" if row.crowded else "default")
+
+
+def _cpus(name: str, cpus: Sequence[int]) -> Text:
+    return Text(f"function {name}: {len(cpus)} CPU{'' if len(cpus) == 1 else 's'} ({', '.join(map(str, cpus))})")
 
 
 def _ports_table(ports: Sequence[PortRow]) -> Table:

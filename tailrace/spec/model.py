@@ -20,6 +20,7 @@ from tailrace.spec.fields import (
     Name,
     OneOrMany,
     PortName,
+    Ratio,
     ShortSchema,
     Size,
     short,
@@ -274,10 +275,25 @@ class Cpus(Model):
         "real-time priority then. With latency medium they may without being asked",
     )
 
+    automatic: bool = Field(
+        False,
+        description="of a process: it has more and fewer CPUs by itself, as its load asks for, from `start` to `most` "
+        "(docs/elastic.md)",
+    )
+    busy: Ratio = Field(
+        0.75,
+        validate_default=False,
+        ge=0.01,
+        le=0.95,
+        description="with automatic: its CPUs may be at work for so much of their time before it has more",
+    )
+
     @model_validator(mode="after")
     def _starts_within(self) -> Cpus:
         if self.start > self.most:
             raise ValueError(f"start: {self.start} is more than most, {self.most}; expected no more than that")
+        if self.automatic and self.start == self.most:
+            raise ValueError(f"automatic: start and most are both {self.most}; expected more than start for most")
         return self
 
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import os
 import signal
+import subprocess
+import time
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +15,9 @@ from running_node import Command, needs_a_node, wait_until
 from running_tester import Trial, beside_a_node, stream
 
 from tailrace.functions.show import Shown, ask
+from tailrace.node.client import Client
 from tailrace.node.record import Process, State, peek
+from tailrace.observe.gaps import Busy, Gaps
 
 pytestmark = [*needs_a_node, pytest.mark.unsanitized]
 
@@ -24,6 +28,9 @@ fabric: {backpressure: 10s}
 functions: {first: {kind: skeleton, cpus: {most: 4}}}
 chains: {voice: [tester.a, first, tester.b]}
 """
+BY_LOAD = ELASTIC.replace("most: 4", "start: 1, most: 4, automatic: true, busy: 1%")
+MANY = 400_000
+"""Frames a second. A tester that shares the function's CPU keeps it busy for some per cent of that at most."""
 #: Nobody but the switch and the function polls, so that each has a core of its own where there are two.
 ALONE = """\
 ports: {c: , d: }
@@ -35,16 +42,17 @@ chains: {voice: [c, first, d]}
 class Traffic:
     """Flows both ways, each a stream that is checked for order, until the block ends."""
 
-    def __init__(self, binaries: Path, command: Command, folder: Path) -> None:
+    def __init__(self, binaries: Path, command: Command, folder: Path, rate: float = 8000) -> None:
         ports = {end: f"vhost:{command.state / 'sockets' / f'tester.{end}'}.sock" for end in "ab"}
         self.tester = beside_a_node(binaries, folder, ports, "--memory", "256")
         self.command = command
+        self.rate = rate / 2 / FLOWS
         self.result: Trial = {}
         self.ports: list[dict[str, Any]] = []
 
     def __enter__(self) -> Traffic:
         streams = [
-            stream(f"{source}{target}{flow}", source, target, 500, flow=flow)
+            stream(f"{source}{target}{flow}", source, target, self.rate, flow=flow)
             for source, target in ("ab", "ba")
             for flow in range(FLOWS)
         ]
@@ -152,6 +160,59 @@ def _ended(service: int) -> bool:
     except ProcessLookupError:
         return True
     return False
+
+
+def test_its_load_gives_it_more_and_idling_takes_them_back(command: Command, binaries: Path, tmp_path: Path) -> None:
+    command("up", command.spec(BY_LOAD))
+    before = running(command)
+    client = Client(command.state, look=True)
+    try:
+        client.subscribe()
+        with Traffic(binaries, command, tmp_path, MANY) as traffic:
+            more = _next_resized(client)
+            assert len(more["now"]) > len(more["before"]) == 1
+            assert more["load"] > 0.01
+            command("plan", command.spec(BY_LOAD), status=0)  # the spec leaves it what its load gave it
+            traffic.more()
+        fewer = more
+        while len(fewer["now"]) > 1:  # a burst of somebody else on its CPU may give it more once more
+            fewer = _next_resized(client)
+    finally:
+        client.close()
+    traffic.nothing_was_lost()
+    assert running(command) == before, "it is the same process"
+    assert "first has its CPUs by its load" in command("function", "cpus", "first", "2", status=2).stderr
+
+
+@pytest.mark.parametrize(("ports", "least", "most"), [("", 0.8, 1.2), (",no-rx=1", 0.0, 0.1)], ids=["frames", "none"])
+def test_a_poller_says_how_busy_it_is(binaries: Path, ports: str, least: float, most: float) -> None:
+    """Where its CPU time says nothing: it has always all of it, less what others take."""
+    options = [option for number in (0, 1) for option in ("--port", f"vdev:net_null{number}{ports}")]
+    program = [binaries / "functions/tailrace-vnf", "skeleton", *options, "--memory", "64"]
+    function = subprocess.Popen(program, stderr=subprocess.PIPE, text=True)
+    try:
+        assert function.stderr is not None
+        assert any("forwarding" in line for line in function.stderr)
+        wait_until(lambda: any(loop.thread for loop in Gaps(function.pid).loops))
+        busy = Busy(function.pid)
+        began, before = time.monotonic(), busy.seconds
+        wait_until(lambda: time.monotonic() - began > 0.5)
+        load = (busy.seconds - before) / (time.monotonic() - began)
+        busy.close()
+        assert least <= load <= most
+    finally:
+        function.terminate()
+        function.communicate(timeout=30)
+    assert function.returncode == 0
+
+
+def _next_resized(client: Client) -> dict[str, Any]:
+    while True:
+        event = client.next_event(60)
+        assert event is not None, "it has as many CPUs as before"
+        if event["kind"] == "function.resized":
+            details: dict[str, Any] = event["details"]
+            return details
 
 
 def test_what_cannot_be_is_refused_with_the_reason(command: Command) -> None:

@@ -72,6 +72,11 @@ def test_a_number_says_both() -> None:
             "{kind: skeleton, runs: machine, cpus: {most: 2}, latency: normal}",
             "with latency normal a machine has no CPU of its own; expected `latency: medium`",
         ),
+        ("{kind: skeleton, cpus: {start: 2, most: 2, automatic: true}}", "automatic: start and most are both 2"),
+        (
+            "{kind: skeleton, runs: machine, cpus: {most: 2, automatic: true}}",
+            "automatic: how busy a machine's CPUs are is not known here; expected `runs: process`",
+        ),
         ("{runs: guest, cpus: 2}", "2 CPUs, which a guest has from whoever runs it"),
     ],
 )
@@ -201,6 +206,49 @@ def test_its_threads_are_said() -> None:
         each.what: each.is_set for each in explained(plan.function("first"), at, huge=True, cpus=[], machine=None)
     }
     assert points["threads"] == f"2 of 4, on CPU {cores}"
+
+
+# --- by load -------------------------------------------------------------------------------------------------------
+
+BY_LOAD = "{kind: skeleton, cpus: {start: 1, most: 4, automatic: true}}"
+
+
+def test_one_that_goes_by_its_load_is_given_none_by_hand() -> None:
+    plan = plan_of(BY_LOAD)
+    assert resized(plan, "first", 3, itself=True, cpus=cpus(8)).function("first").cpus == 3
+    with pytest.raises(Mistake, match=re.escape("first has its CPUs by its load; expected `automatic: false` in its")):
+        resized(plan, "first", 3, cpus=cpus(8))
+
+
+def test_each_replica_goes_by_its_own_load() -> None:
+    plan = resized(plan_of(BY_LOAD[:-1] + ", replicas: 2}"), "first", 2, itself=True, cpus=cpus(8))
+    assert {each.name: each.cpus for each in plan.functions} == {"first": 2, "first-2": 1}
+
+
+@pytest.mark.parametrize(
+    ("has", "first", "keeps"),
+    [
+        (3, BY_LOAD, 3),
+        (3, BY_LOAD.replace("start: 1, most: 4", "start: 4, most: 5"), 4),
+        (3, BY_LOAD.replace("most: 4", "most: 2"), 2),
+        (3, "{kind: skeleton, cpus: {most: 4}}", 1),
+    ],
+)
+def test_a_spec_leaves_it_the_cpus_that_its_load_gave_it(has: int, first: str, keeps: int) -> None:
+    text = f"functions: {{first: {first}}}\nchains: {{voice: [tester.a, first, tester.b]}}\n"
+    old = resized(plan_of(BY_LOAD), "first", has, itself=True, cpus=cpus(8))
+    plan = make_plan(parse_spec(text, "s"), cpus=cpus(8), real_time=None, keep=old.placement, sized={"first": has})
+    assert plan.function("first").cpus == keeps
+    if first == BY_LOAD:
+        assert to(old, plan).nothing
+
+
+def test_that_it_goes_by_its_load_can_change_while_it_runs() -> None:
+    wanted = to(plan_of(), plan_of(BY_LOAD))
+    assert (wanted.start, wanted.stop, wanted.resize) == ((), (), ())
+    assert wanted.changes == (Change("change", "process", "first", ("cpus.automatic: false → true",)),)
+    wanted = to(plan_of(BY_LOAD), plan_of(BY_LOAD.replace("true}", "true, busy: 40%}")))
+    assert wanted.changes == (Change("change", "process", "first", ("cpus.busy: 75% → 40%",)),)
 
 
 def test_a_plan_as_data_has_all_of_it() -> None:

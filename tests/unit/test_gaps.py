@@ -11,7 +11,7 @@ from collections.abc import Iterator
 import pytest
 
 from tailrace.errors import Failure
-from tailrace.observe.gaps import Gap, Gaps, Rest, Wait
+from tailrace.observe.gaps import Busy, Gap, Gaps, Rest, Wait
 
 HZ = 2_500_000_000
 LENGTH = 256
@@ -24,11 +24,11 @@ class Process:
         self, length: int = LENGTH, waits: int = 0, seals: int = fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW
     ) -> None:
         self.file = os.memfd_create("tailrace-gaps", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
-        self.records = 64 + 64 + 64
+        self.records = 64 + 128 + 64
         self.waits = self.records + 24 * LENGTH + 64
         os.ftruncate(self.file, self.waits + 24 * LENGTH)
         fcntl.fcntl(self.file, fcntl.F_ADD_SEALS, seals)
-        os.pwrite(self.file, struct.pack("<8sIIQQ", b"TAILGAPS", 1, 1, 5 * HZ // 10**6, HZ), 0)
+        os.pwrite(self.file, struct.pack("<8sIIQQ", b"TAILGAPS", 2, 1, 5 * HZ // 10**6, HZ), 0)
         thread = threading.get_native_id()
         os.pwrite(
             self.file, struct.pack("<48siIII", b"worker-0", thread, self.records, length, waits or self.waits), 64
@@ -126,3 +126,21 @@ def test_what_a_process_wrote_is_not_believed(wrong: dict[str, int]) -> None:
 def test_a_process_that_notes_none() -> None:
     with pytest.raises(Failure, match="notes no gaps"):
         Gaps(os.getpid())
+
+
+def test_how_long_loops_were_at_work_is_read_as_it_grows(process: Process) -> None:
+    busy = Busy(os.getpid())
+    assert busy.seconds == 0.0
+    os.pwrite(process.file, struct.pack("<Q", HZ // 4), 64 + 64)
+    assert busy.seconds == 0.25
+    busy.close()
+
+
+def test_a_process_that_could_end_its_reader_is_not_asked_how_busy_it_is(process: Process) -> None:
+    os.pwrite(process.file, struct.pack("<I", 0), 12)
+    with pytest.raises(Failure, match="does not say how busy it is"):
+        Busy(os.getpid())
+    os.close(process.file)
+    process.file = Process(seals=0).file
+    with pytest.raises(Failure, match="has no gaps that this version reads"):
+        Busy(os.getpid())

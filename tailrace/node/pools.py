@@ -1,0 +1,160 @@
+"""The CPUs of functions that have more and fewer by themselves: how busy each is, looked at in a thread of its own
+(`tailrace.node.sizing` decides): an event loop takes twice as long for each look.
+
+A thread that polls takes all of its CPU's time, whether anything comes or not. So it is asked how long its rings were
+not empty, which it counts in memory that is read without a call (`tailrace.observe.gaps`).
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from collections.abc import Callable, Collection, Iterable
+from contextlib import suppress
+from dataclasses import dataclass
+
+from tailrace.errors import Failure, Mistake
+from tailrace.functions.runtimes import program_of
+from tailrace.node.planned import Plan
+from tailrace.node.record import Process, Record
+from tailrace.node.sizing import Sizing
+from tailrace.observe.gaps import Busy
+from tailrace.process.process import ProcessId
+from tailrace.switch.config import instance_name
+
+LOOK = 0.02
+"""Seconds between two looks."""
+SOON = 0.005
+"""Until the next one where a function has just become busier."""
+_RISES = 0.15
+
+
+@dataclass(frozen=True)
+class Pooled:
+    """A function that has more and fewer CPUs by itself."""
+
+    name: str
+    """Of the function, or replica."""
+    process: Process
+    least: int
+    most: int
+    count: int
+    """How many it has."""
+    busy: float
+    """For how much of their time they may be at work before it has more."""
+
+
+def pooled(record: Record) -> list[Pooled]:
+    """Those that run."""
+    if not any(each.get("automatic") for each in record.plan.get("functions", [])):
+        return []  # reading a plan of a thousand chains takes a while
+    try:
+        planned = Plan.read(record.plan).started if record.complete else ()
+    except Mistake:
+        return []
+    chosen = {instance_name(each.name, record.instances.get(each.name, 1)): each for each in planned if each.automatic}
+    found = []
+    for process in (thing for thing in record.things if isinstance(thing, Process)):
+        function = chosen.get(process.name)
+        if function is not None and process.id.alive():
+            bounds = function.least_cpus, function.most_cpus
+            found.append(Pooled(function.name, process, *bounds, function.cpus, function.busy))
+    return found
+
+
+@dataclass
+class _Watched:
+    busy: Busy
+    sizing: Sizing
+    looked: float
+    """When it was last looked at, of time.monotonic()."""
+    counted: float
+    """Seconds that its threads had been busy then."""
+    load: float = 0.0
+    asked: bool = False
+    """For other CPUs, and it has no answer yet."""
+
+
+class Pools:
+    """The functions of one node."""
+
+    def __init__(self, resize: Callable[[str, int, float], None]) -> None:
+        """`resize` is called with the name of a function, how many CPUs it is to have, and its load; what came of that
+        is told by `answered`."""
+        self._resize = resize
+        self._lock = threading.Lock()
+        self._watched: dict[ProcessId, tuple[str, _Watched]] = {}
+        self._sizings: dict[str, Sizing] = {}
+        """By name: what was learned of a function holds for the instance in its place."""
+        self._thread: threading.Thread | None = None
+
+    def watch(self, functions: Iterable[Pooled], cpus: Collection[int] = ()) -> None:
+        """Looks at these, and at no others any more; on these CPUs, if any are named."""
+        now = time.monotonic()
+        wanted = {each.process.id: each for each in functions}
+        with self._lock:
+            for gone in set(self._watched) - set(wanted):
+                self._watched.pop(gone)[1].busy.close()
+            self._sizings = {each.name: self._sizing(each, now) for each in wanted.values()}
+            for id, each in wanted.items():
+                if id in self._watched:
+                    self._watched[id][1].sizing = self._sizings[each.name]
+                    continue
+                with suppress(Failure):  # it has ended, which is somebody else's to see
+                    busy = Busy(program_of(each.process) or each.process.pid)
+                    self._watched[id] = each.name, _Watched(busy, self._sizings[each.name], now, busy.seconds)
+            if self._watched and self._thread is None:
+                self._thread = threading.Thread(target=self._run, name="pools", daemon=True)
+                self._thread.start()
+            if self._thread is not None and self._thread.native_id is not None and cpus:
+                with suppress(OSError):
+                    os.sched_setaffinity(self._thread.native_id, cpus)
+
+    def _sizing(self, function: Pooled, now: float) -> Sizing:
+        known = self._sizings.get(function.name)
+        if known is None:
+            return Sizing(function.least, function.most, function.count, function.busy)
+        known.least, known.most, known.busy = function.least, function.most, function.busy
+        if known.count != function.count:
+            known.resized(now, function.count)
+        return known
+
+    def answered(self, name: str, count: int | None) -> bool:
+        """A function has as many CPUs as was asked for it, or (None) cannot have them; whether the latter is new."""
+        now, new = time.monotonic(), False
+        with self._lock:
+            for each, watched in self._watched.values():
+                if each != name:
+                    continue
+                watched.asked = False
+                if count is None:
+                    new = watched.sizing.refused(now)
+                elif count != watched.sizing.count:
+                    watched.sizing.resized(now, count)
+        return new
+
+    def _run(self) -> None:
+        while (pause := self.look()) is not None:
+            time.sleep(pause)
+
+    def look(self) -> float | None:
+        """Looks at all of them; returns the seconds until the next look, None where there is nobody to look at."""
+        rises = False
+        with self._lock:
+            for name, watched in self._watched.values():
+                now, counted = time.monotonic(), watched.busy.seconds
+                seconds = now - watched.looked
+                if seconds < SOON / 2:
+                    continue
+                load = (counted - watched.counted) / seconds
+                rises |= load > watched.load + _RISES
+                watched.looked, watched.counted, watched.load = now, counted, load
+                count = None if watched.asked else watched.sizing.wanted(now, seconds, load)
+                if count is not None:
+                    watched.asked = True
+                    self._resize(name, count, load)
+            if not self._watched:
+                self._thread = None
+                return None
+        return SOON if rises else LOOK
