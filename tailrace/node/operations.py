@@ -549,40 +549,46 @@ def _apply(
 # --- what ends by itself -------------------------------------------------------------------------------------------
 
 
-def lead_around(held: Held) -> tuple[list[str], list[str]]:
-    """Has the switch use none of the functions (or replicas) that have ended and are not to be waited for: their other
-    replicas take their flows or, where the spec says `on_failure: bypass`, their chains lead past them. Returns the
-    chains that do so from now on, and these functions. Raises Failure."""
+@dataclass(frozen=True)
+class LedAround:
+    """What was done about functions that have ended."""
+
+    chains: list[str] = field(default_factory=list)
+    """Those that lead past functions from now on."""
+    functions: list[str] = field(default_factory=list)
+    """These functions."""
+    took_over: dict[str, str] = field(default_factory=dict)
+    """Replicas that were in standby, each with the one whose place it has."""
+
+
+def lead_around(held: Held) -> LedAround:
+    """Has the switch use none of the functions (or replicas) that have ended and are not to be waited for: one in
+    standby takes the place of each; their other replicas take their flows or, where the spec says `on_failure: bypass`,
+    their chains lead past them. Raises Failure."""
     state = held.state()
     plan = Plan.read(state.record.plan)
     alive = {process.name for process in state.processes() if process.id.alive()}
-    gone = {each.name for each in plan.started if _process_of(state, each.name) not in alive}
-    groups: dict[str, list[PlannedFunction]] = {}
-    for each in plan.functions:
-        groups.setdefault(each.function, []).append(each)
-    past = {name for name, group in groups.items() if all(each.name in gone for each in group)}
-    # Where all have ended and are not led past, those that were left out before stay so.
-    stays = {name for name in past if groups[name][0].on_failure != "bypass"}
-    around = [
-        each.name
-        for each in plan.functions
-        if each.name in gone and (each.function not in stays or each.name in state.record.around)
-    ]
-    if not gone:
-        return [], []
+    if all(_process_of(state, each.name) in alive for each in plan.started):
+        return LedAround()
     node = Node.of(state, plan, logs=state.logs, tied=False)
     node.attach()
     try:
         recover(state, node.fabric)
+        gone = {each.name for each in plan.started if _process_of(state, each.name) not in alive}
+        plan, took_over = with_standby(plan, gone)
+        around, past = _left_out(plan, gone, state.record.around)
         _, running = node.fabric.configuration()
         functions: dict[str, Any] = {}
         for each in plan.functions:
-            if each.name not in around or each.function not in running["functions"]:
+            if each.function not in running["functions"]:
                 continue
-            if each.function in past - stays:
+            if each.name in around and each.function in past:
                 functions[each.function] = None
-            elif each.name in running["functions"][each.function]["replicas"]:
-                functions.setdefault(each.function, {"replicas": {}})["replicas"][each.name] = None
+            elif each.name in took_over or (
+                each.name in around and each.name in running["functions"][each.function]["replicas"]
+            ):
+                said = {"state": "active"} if each.name in took_over else None
+                functions.setdefault(each.function, {"replicas": {}})["replicas"][each.name] = said
         left_out = {name for name, patch in functions.items() if patch is None}
         chains = {
             name: {"through": [each for each in chain.get("through", []) if each not in left_out]}
@@ -593,10 +599,50 @@ def lead_around(held: Held) -> tuple[list[str], list[str]]:
             state.record.version = node.fabric.apply({"functions": functions, "chains": chains})
         if functions or around != state.record.around:
             state.record.around = around
+            state.record.plan = plan.as_data() if took_over else state.record.plan
             state.save()
-        return list(chains), sorted(left_out)
+        return LedAround(list(chains), sorted(left_out), took_over)
     finally:
         node.fabric.close()
+
+
+def with_standby(plan: Plan, gone: Collection[str]) -> tuple[Plan, dict[str, str]]:
+    """A plan in which replicas in standby have the places of active ones that have ended, and these theirs; and which
+    has whose."""
+    took_over: dict[str, str] = {}
+    for ended in (each for each in plan.functions if each.name in gone and each.state == "active"):
+        waiting = (
+            each.name
+            for each in plan.functions
+            if each.function == ended.function and each.state == "standby" and each.name not in {*gone, *took_over}
+        )
+        if (name := next(waiting, None)) is not None:
+            took_over[name] = ended.name
+    ended_names = set(took_over.values())
+
+    def changed(each: PlannedFunction) -> PlannedFunction:
+        if each.name in took_over:
+            return replace(each, state="active")
+        return replace(each, state="standby") if each.name in ended_names else each
+
+    return (replace(plan, functions=tuple(map(changed, plan.functions))) if took_over else plan), took_over
+
+
+def _left_out(plan: Plan, gone: Collection[str], before: Collection[str]) -> tuple[list[str], set[str]]:
+    """The replicas that have ended and are not to be waited for, and the functions that are led past; `before`: those
+    that were left out until now."""
+    groups: dict[str, list[PlannedFunction]] = {}
+    for each in plan.functions:
+        groups.setdefault(each.function, []).append(each)
+    all_gone = {name for name, group in groups.items() if all(each.name in gone for each in group)}
+    # Where all have ended and are not led past, those that were left out before stay so.
+    stays = {name for name in all_gone if groups[name][0].on_failure != "bypass"}
+    around = [
+        each.name
+        for each in plan.functions
+        if each.name in gone and (each.function not in stays or each.name in before)
+    ]
+    return around, all_gone - stays
 
 
 def drift(held: Held) -> list[str]:

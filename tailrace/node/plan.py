@@ -190,6 +190,9 @@ def scaled(
         raise Mistake(f"{name!r} is no function that is up; there are: {names}")
     if not 1 <= count <= MOST_REPLICAS:
         raise Mistake(f"{count} replicas are not possible; expected 1 to {MOST_REPLICAS}")
+    waits = next((each.name for each in group.values() if each.state == "standby"), None)
+    if waits is not None:
+        raise Mistake(f"{name}: {waits} is in standby; expected `replicas` in the spec to say which are, and `apply`")
     first = next(iter(group.values()))
     if count > 1 and first.network is not None:
         raise Mistake(f"{name}: replicas would have the same addresses; expected 1")

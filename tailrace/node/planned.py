@@ -103,7 +103,7 @@ class PlannedFunction:
     queues: tuple[int, ...] = ()
     """Of each port."""
     cpus: int = 1
-    state: Literal["active", "draining"] = "active"
+    state: Literal["active", "draining", "standby"] = "active"
     settings: tuple[str, ...] = ()
     """What its program is given, as NAME=VALUE."""
     restart: Literal["always", "on-failure", "never"] = "on-failure"

@@ -419,16 +419,19 @@ class Service:
         if record is None or not record.complete or SWITCH not in _running(record):
             return
         try:
-            chains, functions = operations.lead_around(self.held)
+            led = operations.lead_around(self.held)
         except TailraceError as error:
             _log.error("chains of what has ended: %s", error)
             self.server.soon(lambda: self.server.loop.call_later(_AGAIN_SECONDS, self._look_soon))
             return
-        replicas = {each["name"] for each in record.plan["functions"] if each["function"] in functions}
+        for name, ended in led.took_over.items():
+            taken = round((time.monotonic() - self._died.get(ended, time.monotonic())) * 1e3, 1)
+            self.server.publish("function.took_over", name, ended=ended, milliseconds=taken)
+        replicas = {each["name"] for each in record.plan["functions"] if each["function"] in led.functions}
         began = min((self._died[name] for name in replicas if name in self._died), default=time.monotonic())
-        for chain in chains:
+        for chain in led.chains:
             taken = round((time.monotonic() - began) * 1e3, 1)
-            self.server.publish("chain.bypassed", chain, functions=functions, milliseconds=taken)
+            self.server.publish("chain.bypassed", chain, functions=led.functions, milliseconds=taken)
             self._around[chain] = self._around.get(chain, set()) | replicas
 
     def _start_again(self) -> Answer:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import ipaddress
 import re
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, get_args
 
 from pydantic import BeforeValidator, Field, WithJsonSchema, field_validator, model_validator
 
@@ -196,9 +196,13 @@ class Fabric(Model):
         return ",".join(self.idle)
 
 
+ReplicaState = Literal["active", "draining", "standby"]
+REPLICA_STATES: tuple[ReplicaState, ...] = get_args(ReplicaState)
+
+
 def _expand_replicas(value: Any) -> Any:
     """3 is {1: active, 2: active, 3: active}."""
-    expected = f"expected a number from 1 to {MOST_REPLICAS}, or {{1: active, 2: draining}}"
+    expected = f"expected a number from 1 to {MOST_REPLICAS}, {{1: active, 2: draining}} or {{1: active, 2: standby}}"
     if isinstance(value, bool) or not isinstance(value, int | dict):
         raise ValueError(f"{units.shown(value)} is no number of replicas; {expected}")
     if isinstance(value, dict):
@@ -206,8 +210,9 @@ def _expand_replicas(value: Any) -> Any:
         for key, state in numbers.items():
             if not re.fullmatch("[1-9][0-9]{0,3}", key) or int(key) > MOST_REPLICAS:
                 raise ValueError(f"{key!r} is no replica's number; {expected}")
-            if state not in ("active", "draining"):
-                raise ValueError(f"{units.shown(state)} is no replica's state; expected active or draining")
+            if state not in REPLICA_STATES:
+                expected = "active, draining or standby"
+                raise ValueError(f"{units.shown(state)} is no replica's state; expected {expected}")
         if "active" not in numbers.values():
             raise ValueError("no replica is active; expected at least one")
         return {int(key): state for key, state in numbers.items()}
@@ -222,15 +227,13 @@ _REPLICAS_SCHEMA = {
         {
             "type": "object",
             "description": "the state of each, by number",
-            "patternProperties": {"^[1-9][0-9]?$": {"enum": ["active", "draining"]}},
+            "patternProperties": {"^[1-9][0-9]?$": {"enum": list(REPLICA_STATES)}},
             "additionalProperties": False,
             "minProperties": 1,
         },
     ]
 }
-Replicas = Annotated[
-    dict[int, Literal["active", "draining"]], BeforeValidator(_expand_replicas), WithJsonSchema(_REPLICAS_SCHEMA)
-]
+Replicas = Annotated[dict[int, ReplicaState], BeforeValidator(_expand_replicas), WithJsonSchema(_REPLICAS_SCHEMA)]
 
 
 class Seed(Model):
@@ -386,7 +389,10 @@ class Function(Model):
         "ever gives that core away (`tailrace function explain`)",
     )
     replicas: Replicas = Field(
-        {1: "active"}, validate_default=False, description="how many of it share the flows; a flow stays with one"
+        {1: "active"},
+        validate_default=False,
+        description="how many of it share the flows; a flow stays with one. By number: active; draining, which "
+        "gets no new flows; standby, which gets none until an active one ends, and takes its place then",
     )
     pin: Literal["flow", "addresses"] = Field(
         "flow",

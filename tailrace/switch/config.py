@@ -117,7 +117,9 @@ def _group(function: str, plan: Plan) -> Config:
 
 def _replica(function: PlannedFunction, which: Mapping[str, int]) -> Config:
     left, right = (port_name(port, which) for port in function.ports[:2])
-    return {"left": left, "right": right, "state": function.state}
+    # To the switch one in standby is one that gets no new flows, and has none.
+    state = "draining" if function.state == "standby" else function.state
+    return {"left": left, "right": right, "state": state}
 
 
 def _port(port: PlannedPort, sockets: Path, which: Mapping[str, int]) -> Config:

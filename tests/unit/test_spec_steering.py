@@ -185,7 +185,7 @@ WRONG = {
     "an unknown state": (
         "functions: {a: {kind: skeleton, replicas: {1: active, 2: gone}}}\n" + CHAIN,
         "s.yaml:1:43: functions.a.replicas: 'gone' is no replica's state",
-        "active or draining",
+        "active, draining or standby",
     ),
     "an unknown field of a match": (
         "chains:\n  v: {path: [tester.a, tester.b], match: [{vlam: 3}]}\n",
