@@ -196,24 +196,48 @@ def scale(
 @app.command()
 def drain(
     replica: Annotated[
-        str,
+        str | None,
         typer.Argument(
             metavar="REPLICA", help="Its name, such as fw-2 (`tailrace status`).", autocompletion=complete.replica
         ),
-    ],
+    ] = None,
     as_json: JsonOption = False,
     active: Annotated[bool, typer.Option("--active", help="Give it new flows again.")] = False,
+    every: Annotated[bool, typer.Option("--all", help="Move every machine to another node (--to).")] = False,
+    to: Annotated[
+        str | None,
+        typer.Option(metavar="HOST", help="That node, as `tailrace migrate` takes it.", autocompletion=complete.host),
+    ] = None,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="With --all: print what would move and what stays, and do nothing.")
+    ] = False,
 ) -> None:
-    """Give a replica of a function no new flows, so that it can be removed when the last flow has ended.
+    """Give a replica of a function no new flows, so that it can be removed when the last flow has ended. With --all,
+    make the host ready for maintenance: its machines go to another node, one by one, while they run.
 
     \b
     sudo tailrace drain fw-2
     sudo tailrace status | grep 'function fw'
     sudo tailrace drain fw-2 --active
+    sudo tailrace drain --all --to other-host --dry-run
+    sudo tailrace drain --all --to other-host
 
-    In a spec the same is `replicas: {1: active, 2: draining}`. A drain can be rolled back like any change.
+    In a spec the same is `replicas: {1: active, 2: draining}`. A drain can be rolled back like any change. What cannot
+    move stays and runs, each with the reason; the exit code is 1 then.
     """
-    raise typer.Exit(run_command(lambda: operate.drain(replica, active=active, as_json=as_json)))
+
+    def call() -> int:
+        if every:
+            from tailrace.cli import evacuate
+
+            if replica is not None or active or to is None:
+                raise Mistake("--all: expected --to HOST, and neither a REPLICA nor --active")
+            return evacuate.run(to, dry_run=dry_run, as_json=as_json)
+        if replica is None or to is not None or dry_run:
+            raise Mistake("expected a REPLICA, or --all with --to HOST and, if you like, --dry-run")
+        return operate.drain(replica, active=active, as_json=as_json)
+
+    raise typer.Exit(run_command(call))
 
 
 @app.command()
