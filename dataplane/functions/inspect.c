@@ -30,25 +30,26 @@ struct payload {
 	uint32_t length, there;
 };
 
+const uint8_t inspect_tcp_events[] = {
+	[RTE_TCP_SYN_FLAG] = EVENT_SYN + 1,
+	[RTE_TCP_SYN_FLAG | RTE_TCP_ACK_FLAG] = EVENT_SYN_ACK + 1,
+	[RTE_TCP_ACK_FLAG] = EVENT_ACK + 1,
+	[RTE_TCP_FIN_FLAG | RTE_TCP_ACK_FLAG] = EVENT_FIN + 1,
+	[RTE_TCP_RST_FLAG] = EVENT_RST + 1,
+	[RTE_TCP_RST_FLAG | RTE_TCP_ACK_FLAG] = EVENT_RST + 1,
+	[0x1f] = 0,
+};
+
 static enum verdict check_tcp(const struct payload *payload, struct inspected *frame)
 {
-	/* By the flags FIN, SYN, RST and ACK: what the segment does.  Others are not looked at; no other combination is
-	 * one that RFC 9293 lets a host send. */
-	static const uint8_t events[EVENTS * 4] = {
-		[RTE_TCP_SYN_FLAG] = EVENT_SYN + 1, [RTE_TCP_SYN_FLAG | RTE_TCP_ACK_FLAG] = EVENT_SYN_ACK + 1,
-		[RTE_TCP_ACK_FLAG] = EVENT_ACK + 1, [RTE_TCP_FIN_FLAG | RTE_TCP_ACK_FLAG] = EVENT_FIN + 1,
-		[RTE_TCP_RST_FLAG] = EVENT_RST + 1, [RTE_TCP_RST_FLAG | RTE_TCP_ACK_FLAG] = EVENT_RST + 1,
-	};
 	const struct rte_tcp_hdr *header = (const struct rte_tcp_hdr *)payload->bytes;
-	uint8_t event;
 
 	if (unlikely(payload->there < sizeof(*header)))
 		return frame->headers.fragment ? VERDICT_DROP_tiny : VERDICT_DROP_short;
 	if (unlikely(header->data_off >> 4 < 5 || (header->data_off >> 4) * 4u > payload->length))
 		return frame->headers.fragment ? VERDICT_DROP_tiny : VERDICT_DROP_transport;
-	event = events[header->tcp_flags & (RTE_TCP_FIN_FLAG | RTE_TCP_SYN_FLAG | RTE_TCP_RST_FLAG | RTE_TCP_ACK_FLAG)];
-	frame->event = event - 1;
-	return likely(event != 0) ? VERDICT_FLOW : VERDICT_DROP_transport;
+	frame->event = (uint8_t)inspect_tcp_event(header->tcp_flags);
+	return likely(frame->event < EVENTS) ? VERDICT_FLOW : VERDICT_DROP_transport;
 }
 
 static enum verdict check_udp(const struct payload *payload, struct inspected *frame)

@@ -86,6 +86,18 @@ enum event {
 	EVENTS,
 };
 
+/* By the flags FIN, SYN, RST and ACK: what the segment does, and 1 more.  Others are not looked at; no other
+ * combination is one that RFC 9293 lets a host send. */
+extern const uint8_t inspect_tcp_events[0x20];
+
+/* EVENTS: no segment has these. */
+static inline unsigned inspect_tcp_event(uint8_t flags)
+{
+	const uint8_t event = inspect_tcp_events[flags & 0x17];
+
+	return likely(event != 0) ? event - 1u : EVENTS;
+}
+
 struct inspected {
 	struct headers headers;
 	uint8_t event;	/* enum event */

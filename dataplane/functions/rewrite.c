@@ -11,6 +11,7 @@
 #include <rte_tcp.h>
 #include <rte_udp.h>
 
+#include "plain.h"
 #include "rewrite.h"
 
 enum { CHECKSUM = 2 };
@@ -27,10 +28,12 @@ static uint32_t replace16(uint8_t *at, uint16_t value)
 
 static uint32_t replace32(uint8_t *at, uint32_t value)
 {
-	uint16_t words[2];
+	uint32_t before;
 
-	memcpy(words, &value, sizeof(words));
-	return replace16(at, words[0]) + replace16(at + 2, words[1]);
+	memcpy(&before, at, sizeof(before));
+	memcpy(at, &value, sizeof(value));
+	before = ~before;
+	return (before & UINT16_MAX) + (before >> 16) + (value & UINT16_MAX) + (value >> 16);
 }
 
 /* Returns what that changes in a sum that the checksum is part of. */
@@ -178,6 +181,22 @@ void rewrite_address(const struct rewrite_place *place, enum rewrite_side side, 
 void rewrite_end(const struct rewrite_place *place, enum rewrite_side side, const void *address, uint16_t port)
 {
 	change_end(place, side, address, port);
+}
+
+void rewrite_plain(uint8_t *bytes, uint8_t protocol, enum rewrite_side side, uint32_t address, uint16_t port)
+{
+	const bool source = side == REWRITE_SOURCE;
+	uint8_t *ip = bytes + PLAIN_NETWORK, *payload = bytes + PLAIN_TRANSPORT;
+	uint32_t change = replace32(
+		ip + (source ? offsetof(struct rte_ipv4_hdr, src_addr) : offsetof(struct rte_ipv4_hdr, dst_addr)),
+		address);
+
+	adjust(ip + offsetof(struct rte_ipv4_hdr, hdr_checksum), change);
+	change += replace16(payload + (source ? 0 : offsetof(struct rte_udp_hdr, dst_port)), rte_cpu_to_be_16(port));
+	if (protocol == IPPROTO_TCP)
+		adjust(payload + offsetof(struct rte_tcp_hdr, cksum), change);
+	else
+		adjust_udp(payload + offsetof(struct rte_udp_hdr, dgram_cksum), change);
 }
 
 static void adjust_error(const struct rewrite_place *error, uint32_t change)

@@ -41,6 +41,10 @@ void rewrite_error(const struct rewrite_place *error, enum rewrite_side side, co
 void rewrite_quoted(const struct rewrite_place *error, const struct rewrite_place *quoted, enum rewrite_side side,
 		    const void *address, uint16_t port);
 
+/* The address, and the port of TCP or UDP, in a plain frame (plain.h) where it is.  What stands there is not trusted.
+ */
+void rewrite_plain(uint8_t *bytes, uint8_t protocol, enum rewrite_side side, uint32_t address, uint16_t port);
+
 /* The copy takes the place of the frame's first bytes. */
 void rewrite_put(struct rte_mbuf *mbuf, const uint8_t *head, uint32_t size);
 

@@ -55,13 +55,18 @@ struct headers {
 		};
 		uint64_t key[6];
 	};
-	uint32_t fragment_id;
-	uint8_t fragment;   /* enum headers_fragment */
-	bool malformed : 1; /* a header contradicts itself */
-	bool unread : 1;    /* IPv6's extension headers go on where nobody looks: ports, and maybe the protocol, are not
-			       known */
-	uint8_t embedded;   /* where the datagram begins that an ICMP error is about; 0: this is none */
-	uint8_t network;    /* where the IP header begins; 0: none */
+	union {
+		struct {
+			uint32_t fragment_id;
+			uint8_t fragment;   /* enum headers_fragment */
+			bool malformed : 1; /* a header contradicts itself */
+			bool unread : 1;    /* IPv6's extension headers go on where nobody looks: ports, and maybe the
+					       protocol, are not known */
+			uint8_t embedded;   /* where the datagram begins that an ICMP error is about; 0: this is none */
+			uint8_t network;    /* where the IP header begins; 0: none */
+		};
+		uint64_t rest;
+	};
 };
 static_assert(sizeof(((struct headers *)0)->key) == 48, "the key is the fields, and nothing else");
 

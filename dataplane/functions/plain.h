@@ -1,0 +1,131 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Frames as nearly all are: TCP or UDP in whole datagrams of IPv4 without options, without tags.  Whether a frame is
+ * one, and what inspect() would say of it, is found from four words, each read once; a hostile peer may change the
+ * bytes meanwhile.  Whatever does not hold is left to inspect(), which knows why.  Pure; any thread.
+ */
+#ifndef TAILRACE_FUNCTIONS_PLAIN_H
+#define TAILRACE_FUNCTIONS_PLAIN_H
+
+#include <netinet/in.h>
+
+#include <rte_byteorder.h>
+#include <rte_ether.h>
+#include <rte_tcp.h>
+
+#include "inspect.h"
+
+static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "words are taken apart as they lie");
+
+enum {
+	PLAIN_NETWORK = RTE_ETHER_HDR_LEN,
+	PLAIN_TRANSPORT = PLAIN_NETWORK + 20,
+	PLAIN_UDP = PLAIN_TRANSPORT + 8, /* bytes that are looked at */
+	PLAIN_TCP = PLAIN_TRANSPORT + 20,
+	PLAIN_VERSION = 0x45,
+	PLAIN_LOOPBACK = 127,
+	PLAIN_MULTICAST = 224,
+};
+
+/* The fields of a key behind the addresses, as they lie in struct headers. */
+#define PLAIN_KINDS ((uint64_t)RTE_ETHER_TYPE_IPV4 << 32 | (uint64_t)HEADERS_IPV4 << 48)
+#define PLAIN_PORTS (UINT64_C(1) << 32)
+/* And behind the key: no fragment, nothing malformed, no datagram within; where the IP header begins. */
+#define PLAIN_REST ((uint64_t)PLAIN_NETWORK << 56)
+
+static inline uint64_t plain_word(const uint8_t *bytes, unsigned at)
+{
+	typedef uint64_t word __attribute__((aligned(1), may_alias));
+
+	return *(const volatile word *)(bytes + at);
+}
+
+/* The last two of four bytes, in the machine's order. */
+static inline uint32_t plain_half(uint64_t four)
+{
+	return rte_bswap32((uint32_t)four) & UINT16_MAX;
+}
+
+/* Source and destination, as struct headers has them. */
+static inline uint32_t plain_ports(uint64_t four)
+{
+	const uint32_t both = rte_bswap32((uint32_t)four);
+
+	return both << 16 | both >> 16;
+}
+
+/* Ones' complement: the sum of all is a multiple of 65535. */
+static inline bool plain_sum_holds(uint64_t first, uint64_t second, uint32_t third)
+{
+	return ((first & UINT32_MAX) + (first >> 32) + (second & UINT32_MAX) + (second >> 32) + third) % UINT16_MAX ==
+	       0;
+}
+
+/* Neither nobody's, nor this host's, nor many's. */
+static inline bool plain_addresses(uint32_t source, uint32_t destination)
+{
+	const uint8_t from = (uint8_t)source, to = (uint8_t)destination;
+
+	return from != 0 && from != PLAIN_LOOPBACK && from < PLAIN_MULTICAST && to != 0 && to != PLAIN_LOOPBACK &&
+	       source != destination;
+}
+
+/* What the segment does; EVENTS: the general check says what is wrong with it. */
+static inline enum event plain_tcp_event(uint64_t flags, uint32_t payload)
+{
+	const uint32_t header = (flags >> 52 & 15) * 4; /* the byte before the flags */
+
+	if (unlikely(header < 20 || header > payload))
+		return EVENTS;
+	return (enum event)inspect_tcp_event((uint8_t)(flags >> 56));
+}
+
+/* Returns false if it is another one; then the frame is to be inspected. */
+static inline bool plain_read(const struct rte_mbuf *mbuf, struct inspected *frame)
+{
+	const uint8_t *bytes = rte_pktmbuf_mtod(mbuf, const uint8_t *);
+	uint64_t first, second, third;
+	uint32_t payload;
+	uint8_t protocol;
+
+	if (unlikely(mbuf->data_len < PLAIN_UDP))
+		return false;
+	first = plain_word(bytes, PLAIN_NETWORK);
+	second = plain_word(bytes, PLAIN_NETWORK + 8);
+	third = plain_word(bytes, PLAIN_NETWORK + 16); /* the ports too */
+	/* Version and length of the header; fragments. */
+	if (unlikely(plain_half(plain_word(bytes, PLAIN_NETWORK - 8) >> 32) != RTE_ETHER_TYPE_IPV4 ||
+		     (first & 0xff3f0000000000ff) != PLAIN_VERSION))
+		return false;
+	payload = plain_half(first) - 20;
+	protocol = (uint8_t)(second >> 8);
+	if (unlikely(payload > mbuf->pkt_len - PLAIN_TRANSPORT || !plain_sum_holds(first, second, (uint32_t)third) ||
+		     !plain_addresses((uint32_t)(second >> 32), (uint32_t)third)))
+		return false;
+	if (protocol == IPPROTO_UDP) {
+		const uint32_t length = plain_half(plain_word(bytes, PLAIN_UDP - 8) >> 16);
+
+		if (unlikely(length < 8 || length > payload))
+			return false;
+		frame->event = EVENT_DATAGRAM;
+	} else if (protocol == IPPROTO_TCP && mbuf->data_len >= PLAIN_TCP) {
+		frame->event = plain_tcp_event(plain_word(bytes, PLAIN_TRANSPORT + 6), payload);
+		if (unlikely(frame->event >= EVENTS))
+			return false;
+	} else {
+		return false;
+	}
+	frame->headers.key[0] = second >> 32;
+	frame->headers.key[1] = 0;
+	frame->headers.key[2] = (uint32_t)third;
+	frame->headers.key[3] = 0;
+	frame->headers.key[4] = PLAIN_KINDS | (uint64_t)protocol << 56;
+	frame->headers.key[5] = plain_ports(third >> 32) | PLAIN_PORTS;
+	frame->headers.rest = PLAIN_REST;
+	frame->query = 0;
+	frame->first = frame->end = 0;
+	frame->transport = PLAIN_TRANSPORT - PLAIN_NETWORK;
+	return true;
+}
+
+#endif
