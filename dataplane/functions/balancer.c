@@ -16,7 +16,6 @@
 #include "balancer_pass.h"
 #include "common/log.h"
 #include "function.h"
-#include "rewrite.h"
 
 enum { OWN_BURST = 32 };
 
@@ -27,7 +26,7 @@ static struct connection_limits limits = CONNECTION_LIMITS_DEFAULT;
 static bool leave(struct balancer *balancer, struct rte_mbuf *mbuf, const struct balancer_passing *passing, uint16_t in)
 {
 	struct balancer_counters *counters = &balancer->counters[in];
-	enum verdict verdict = passing->verdict;
+	enum verdict verdict = passing->base.verdict;
 
 	if (unlikely(verdict == VERDICT_PASS && passing->way == BALANCER_TAKEN)) {
 		mbuf->port = in;
@@ -43,7 +42,7 @@ static bool leave(struct balancer *balancer, struct rte_mbuf *mbuf, const struct
 		return false;
 	}
 	if (likely(passing->way == BALANCER_CHANGED))
-		rewrite_put(mbuf, passing->head, passing->size);
+		passing_put(&passing->base, mbuf);
 	else
 		function_count(&counters->untouched, 1);
 	if (unlikely(passing->unkept))
@@ -62,12 +61,11 @@ uint16_t balancer_balance(struct balancer *balancer, struct rte_mbuf **mbufs, ui
 	for (uint16_t i = 0; i < nb_frames; i++)
 		rte_prefetch0(rte_pktmbuf_mtod(mbufs[i], void *));
 	for (uint16_t i = 0; i < nb_frames; i++)
-		burst[i].verdict = balancer_look(balancer, table, mbufs[i], &burst[i], in);
+		burst[i].base.verdict = balancer_look(balancer, table, mbufs[i], &burst[i], in);
 	for (uint16_t i = 0; i < nb_frames; i++)
-		if (likely(burst[i].verdict == VERDICT_FLOW))
-			burst[i].guess = connections_guess(&balancer->flows, burst[i].key.hash);
+		passing_guess(&burst[i].base, &balancer->flows);
 	for (uint16_t i = 0; i < nb_frames; i++) {
-		burst[i].verdict = balancer_decide(balancer, table, &burst[i], in, tsc);
+		burst[i].base.verdict = balancer_decide(balancer, table, &burst[i], in, tsc);
 		if (likely(leave(balancer, mbufs[i], &burst[i], in)))
 			mbufs[nb_out++] = mbufs[i];
 	}

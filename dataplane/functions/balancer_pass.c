@@ -9,7 +9,6 @@
 #include "balancer_frames.h"
 #include "balancer_pass.h"
 #include "function.h"
-#include "rewrite.h"
 #include "steer/hash.h"
 
 enum { CLIENTS, ENDS }; /* ports */
@@ -53,7 +52,7 @@ static unsigned next_state(const struct connection *flow, bool direct, bool by_o
 
 static uint16_t choose(const struct balancer_table *table, const struct balancer_passing *passing)
 {
-	const uint64_t *words = passing->key.words;
+	const uint64_t *words = passing->base.key.words;
 	const uint64_t hash = hash_mix(hash_mix(words[0] ^ table->own.secret[0], words[1] ^ table->own.secret[1]) ^
 					       hash_mix(words[2] ^ table->own.secret[1], words[3] ^ HASH_3),
 				       hash_mix(words[4] ^ table->own.secret[0], words[5] ^ HASH_4));
@@ -68,14 +67,14 @@ static uint16_t choose(const struct balancer_table *table, const struct balancer
 static uint16_t begin(struct balancer *balancer, const struct balancer_table *table, struct balancer_passing *passing)
 {
 	const uint16_t number = choose(table, passing);
-	const unsigned state = connection_begin(passing->frame.event);
+	const unsigned state = connection_begin(passing->base.frame.event);
 	struct balancer_end *end = &balancer->set.ends[number];
 	struct connection *flow = NULL;
 
 	if (unlikely(number == 0 || !balancer_end_is_up(end)))
 		return 0;
 	if (likely(state != CONNECTION_REFUSED))
-		flow = connections_add(&balancer->flows, &passing->key, state, CLIENTS, balancer->tick);
+		flow = connections_add(&balancer->flows, &passing->base.key, state, CLIENTS, balancer->tick);
 	if (unlikely(flow == NULL)) {
 		passing->unkept = true;
 		return number;
@@ -89,14 +88,15 @@ static uint16_t begin(struct balancer *balancer, const struct balancer_table *ta
 /* The end of a frame from a client; 0: there is none. */
 static uint16_t follow(struct balancer *balancer, const struct balancer_table *table, struct balancer_passing *passing)
 {
-	struct connection *flow = connections_find(&balancer->flows, &passing->key, passing->guess, balancer->tick);
+	struct connection *flow = connections_find(&balancer->flows, &passing->base.key, passing->base.guess,
+						   balancer->tick);
 	const struct balancer_service *service = &balancer->set.services[passing->service];
 	const bool direct = service->direct && service->protocol == IPPROTO_TCP;
 	unsigned state;
 
 	if (unlikely(flow == NULL))
 		return begin(balancer, table, passing);
-	state = next_state(flow, direct, true, passing->frame.event);
+	state = next_state(flow, direct, true, passing->base.frame.event);
 	if (unlikely(state == CONNECTION_ANEW || !balancer_end_is_up(&balancer->set.ends[flow->mark]))) {
 		connections_remove(&balancer->flows, flow);
 		return begin(balancer, table, passing);
@@ -111,14 +111,13 @@ static void send_to(struct balancer_passing *passing, const struct balancer_end 
 {
 	const uint64_t mac = atomic_load_explicit(&end->mac, memory_order_relaxed);
 
-	memcpy(passing->head, &mac, RTE_ETHER_ADDR_LEN);
+	memcpy(passing_bytes(&passing->base), &mac, RTE_ETHER_ADDR_LEN);
 	passing->way = BALANCER_CHANGED;
 }
 
 static enum verdict pass_to_end(struct balancer *balancer, const struct balancer_table *table,
 				struct balancer_passing *passing)
 {
-	const struct rewrite_place place = rewrite_place(passing->head, passing->size, &passing->frame);
 	struct balancer_end *end;
 
 	passing->end = follow(balancer, table, passing);
@@ -129,19 +128,19 @@ static enum verdict pass_to_end(struct balancer *balancer, const struct balancer
 	send_to(passing, end);
 	if (balancer->set.services[passing->service].direct)
 		return VERDICT_PASS;
-	if (unlikely(memcmp(end->address.bytes, passing->frame.headers.source, sizeof(end->address.bytes)) == 0))
+	if (unlikely(memcmp(end->address.bytes, passing->base.frame.headers.source, sizeof(end->address.bytes)) == 0))
 		return VERDICT_DROP_martian;
-	rewrite_end(&place, REWRITE_DESTINATION, end->address.bytes, end->port);
+	passing_change(&passing->base, REWRITE_DESTINATION, end->address.bytes, end->port);
 	return VERDICT_PASS;
 }
 
 /* What an end sends from its port without being asked is its own. */
 static enum verdict pass_from_end(struct balancer *balancer, struct balancer_passing *passing)
 {
-	const struct rewrite_place place = rewrite_place(passing->head, passing->size, &passing->frame);
 	const struct balancer_service *service = &balancer->set.services[passing->service];
-	struct connection *flow = connections_find(&balancer->flows, &passing->key, passing->guess, balancer->tick);
-	const enum event event = passing->frame.event;
+	struct connection *flow = connections_find(&balancer->flows, &passing->base.key, passing->base.guess,
+						   balancer->tick);
+	const enum event event = passing->base.frame.event;
 	unsigned state;
 
 	if (unlikely(flow == NULL && (service->protocol != IPPROTO_TCP || event == EVENT_SYN)))
@@ -155,7 +154,7 @@ static enum verdict pass_from_end(struct balancer *balancer, struct balancer_pas
 	} else {
 		passing->unkept = true;
 	}
-	rewrite_end(&place, REWRITE_SOURCE, service->address.bytes, service->port);
+	passing_change(&passing->base, REWRITE_SOURCE, service->address.bytes, service->port);
 	passing->way = BALANCER_CHANGED;
 	return VERDICT_PASS;
 }
@@ -179,14 +178,15 @@ static bool has_port(const struct headers *headers)
 static enum verdict pass_error_to_end(struct balancer *balancer, const struct balancer_table *table,
 				      struct balancer_passing *passing)
 {
-	const struct rewrite_place place = rewrite_place(passing->head, passing->size, &passing->frame);
+	const struct rewrite_place place = passing_place(&passing->base);
 	struct inspected quoted;
 	struct rewrite_place within;
 	const struct balancer_end *end;
 	const struct connection *flow;
 	uint16_t service;
 
-	if (!inspect_quoted(passing->head, passing->size, &passing->frame, &quoted) || !has_port(&quoted.headers))
+	if (!inspect_quoted(passing->base.head, passing->base.size, &passing->base.frame, &quoted) ||
+	    !has_port(&quoted.headers))
 		return VERDICT_DROP_unrelated;
 	service = balancer_table_service(&balancer->set, table, quoted.headers.source, quoted.headers.family,
 					 quoted.headers.source_port, quoted.headers.protocol);
@@ -197,7 +197,7 @@ static enum verdict pass_error_to_end(struct balancer *balancer, const struct ba
 	send_to(passing, end);
 	if (balancer->set.services[service].direct)
 		return VERDICT_PASS;
-	within = rewrite_place_quoted(&place, &passing->frame, &quoted);
+	within = rewrite_place_quoted(&place, &passing->base.frame, &quoted);
 	rewrite_quoted(&place, &within, REWRITE_SOURCE, end->address.bytes, end->port);
 	rewrite_error(&place, REWRITE_DESTINATION, end->address.bytes);
 	return VERDICT_PASS;
@@ -207,7 +207,7 @@ static enum verdict pass_error_to_end(struct balancer *balancer, const struct ba
 static enum verdict pass_error_from_ends(struct balancer *balancer, const struct balancer_table *table,
 					 struct balancer_passing *passing)
 {
-	const struct rewrite_place place = rewrite_place(passing->head, passing->size, &passing->frame);
+	const struct rewrite_place place = passing_place(&passing->base);
 	const struct balancer_service *service;
 	struct rewrite_place within;
 	const struct connection *flow;
@@ -215,7 +215,8 @@ static enum verdict pass_error_from_ends(struct balancer *balancer, const struct
 	struct headers *headers = &quoted.headers;
 	uint16_t number;
 
-	if (!inspect_quoted(passing->head, passing->size, &passing->frame, &quoted) || !has_port(headers))
+	if (!inspect_quoted(passing->base.head, passing->base.size, &passing->base.frame, &quoted) ||
+	    !has_port(headers))
 		return VERDICT_PASS;
 	number = balancer_table_end(&balancer->set, table, headers->destination, headers->family,
 				    headers->destination_port, headers->protocol);
@@ -229,10 +230,10 @@ static enum verdict pass_error_from_ends(struct balancer *balancer, const struct
 	flow = flow_of(balancer, &quoted);
 	if (flow == NULL || flow->mark != number)
 		return VERDICT_DROP_unrelated;
-	within = rewrite_place_quoted(&place, &passing->frame, &quoted);
+	within = rewrite_place_quoted(&place, &passing->base.frame, &quoted);
 	rewrite_quoted(&place, &within, REWRITE_DESTINATION, service->address.bytes, service->port);
-	if (memcmp(passing->frame.headers.source, balancer->set.ends[number].address.bytes, sizeof(headers->source)) ==
-	    0)
+	if (memcmp(passing->base.frame.headers.source, balancer->set.ends[number].address.bytes,
+		   sizeof(headers->source)) == 0)
 		rewrite_error(&place, REWRITE_SOURCE, service->address.bytes);
 	passing->way = BALANCER_CHANGED;
 	return VERDICT_PASS;
@@ -240,39 +241,44 @@ static enum verdict pass_error_from_ends(struct balancer *balancer, const struct
 
 /* ------- looking ------- */
 
-static enum verdict find_flow(struct balancer *balancer, struct balancer_passing *passing)
+/* What is for a service is not looked up by its address too. */
+static inline uint16_t service_of(const struct balancer *balancer, const struct balancer_table *table,
+				  const struct balancer_passing *passing, enum verdict verdict)
 {
-	connection_key_make(&balancer->flows, &passing->frame, &passing->key);
-	connections_prefetch(&balancer->flows, passing->key.hash);
-	return VERDICT_FLOW;
+	const struct headers *headers = &passing->base.frame.headers;
+
+	return likely(verdict == VERDICT_FLOW)
+		       ? balancer_table_service(&balancer->set, table, headers->destination, headers->family,
+						headers->destination_port, headers->protocol)
+		       : 0;
 }
 
 static enum verdict look_from_clients(struct balancer *balancer, const struct balancer_table *table,
 				      struct balancer_passing *passing, enum verdict verdict)
 {
-	const struct headers *headers = &passing->frame.headers;
-	const unsigned whose = balancer_table_whose(table, headers->destination, headers->family);
+	const struct headers *headers = &passing->base.frame.headers;
 	const unsigned from = balancer_table_whose(table, headers->source, headers->family);
+	unsigned whose;
 
 	if (unlikely(from != 0 && table->list[from].kind != BALANCER_END))
 		return VERDICT_DROP_spoofed;
+	passing->service = service_of(balancer, table, passing, verdict);
+	if (likely(passing->service != 0))
+		return passing_key(&passing->base, &balancer->flows);
+	whose = balancer_table_whose(table, headers->destination, headers->family);
 	if (unlikely(whose == 0 || table->list[whose].kind == BALANCER_END))
 		return VERDICT_PASS;
 	if (unlikely(table->list[whose].kind == BALANCER_OWN))
 		return VERDICT_DROP_itself;
 	if (unlikely(verdict == VERDICT_ERROR))
 		return pass_error_to_end(balancer, table, passing);
-	if (unlikely(verdict != VERDICT_FLOW))
-		return verdict;
-	passing->service = balancer_table_service(&balancer->set, table, headers->destination, headers->family,
-						  headers->destination_port, headers->protocol);
-	return likely(passing->service != 0) ? find_flow(balancer, passing) : VERDICT_DROP_no_service;
+	return verdict == VERDICT_FLOW ? VERDICT_DROP_no_service : verdict;
 }
 
 static enum verdict look_from_ends(struct balancer *balancer, const struct balancer_table *table,
 				   struct balancer_passing *passing, enum verdict verdict)
 {
-	struct headers *headers = &passing->frame.headers;
+	struct headers *headers = &passing->base.frame.headers;
 	const unsigned whose = balancer_table_whose(table, headers->source, headers->family);
 	const unsigned to = balancer_table_whose(table, headers->destination, headers->family);
 	const struct balancer_service *service;
@@ -300,33 +306,31 @@ static enum verdict look_from_ends(struct balancer *balancer, const struct balan
 	passing->service = balancer->set.ends[passing->end].service;
 	service = &balancer->set.services[passing->service];
 	memcpy(headers->source, service->address.bytes, sizeof(headers->source));
-	headers->source_port = service->port;
-	return find_flow(balancer, passing);
+	headers->key[5] = (headers->key[5] & ~(uint64_t)UINT16_MAX) | service->port; /* the source's; as a word */
+	return passing_key(&passing->base, &balancer->flows);
 }
 
 enum verdict balancer_look(struct balancer *balancer, const struct balancer_table *table, const struct rte_mbuf *mbuf,
 			   struct balancer_passing *passing, uint16_t in)
 {
-	const struct headers *headers = &passing->frame.headers;
+	const struct headers *headers = &passing->base.frame.headers;
 	enum verdict verdict;
 
-	passing->size = (uint16_t)inspect_copy(mbuf, passing->head);
 	passing->way = BALANCER_UNTOUCHED;
 	passing->unkept = false;
-	passing->guess = 0;
 	passing->service = passing->end = 0;
-	verdict = inspect(passing->head, passing->size, mbuf->pkt_len, &passing->frame);
+	verdict = passing_read(&passing->base, mbuf);
 	if (unlikely(headers->vlan != 0))
 		return VERDICT_PASS;
 	if (unlikely(verdict == VERDICT_PASS)) {
-		if (balancer_frame_asks(table, passing->head, passing->size, in))
+		if (balancer_frame_asks(table, passing->base.head, passing->base.size, in))
 			passing->way = BALANCER_TAKEN;
 		return VERDICT_PASS;
 	}
 	if (unlikely(!(headers->family & HEADERS_IP)))
 		return VERDICT_PASS;
 	if (unlikely(headers->fragment == FRAGMENT_FIRST))
-		passing->first = passing->frame;
+		passing->first = passing->base.frame;
 	return in == CLIENTS ? look_from_clients(balancer, table, passing, verdict)
 			     : look_from_ends(balancer, table, passing, verdict);
 }
@@ -336,9 +340,9 @@ enum verdict balancer_look(struct balancer *balancer, const struct balancer_tabl
 /* Later fragments have no ports: they go the way of their first.  From an end, others may be of its own. */
 static enum verdict pass_later(struct balancer *balancer, struct balancer_passing *passing, uint16_t in, uint64_t tsc)
 {
-	const struct rewrite_place place = rewrite_place(passing->head, passing->size, &passing->frame);
+	const struct rewrite_place place = passing_place(&passing->base);
 	struct fragment_way way = {.mark = 0};
-	const enum verdict verdict = fragments_find(&balancer->fragments, &passing->frame, tsc, &way);
+	const enum verdict verdict = fragments_find(&balancer->fragments, &passing->base.frame, tsc, &way);
 	const struct balancer_end *end = &balancer->set.ends[way.mark];
 	const struct balancer_service *service = &balancer->set.services[end->service];
 
@@ -361,7 +365,7 @@ static enum verdict pass_later(struct balancer *balancer, struct balancer_passin
 enum verdict balancer_decide(struct balancer *balancer, const struct balancer_table *table,
 			     struct balancer_passing *passing, uint16_t in, uint64_t tsc)
 {
-	enum verdict verdict = passing->verdict;
+	enum verdict verdict = passing->base.verdict;
 
 	if (unlikely(verdict == VERDICT_LATER))
 		return pass_later(balancer, passing, in, tsc);
@@ -371,7 +375,7 @@ enum verdict balancer_decide(struct balancer *balancer, const struct balancer_ta
 		verdict = pass_to_end(balancer, table, passing);
 	else
 		verdict = pass_from_end(balancer, passing);
-	if (unlikely(passing->frame.headers.fragment == FRAGMENT_FIRST && passing->way == BALANCER_CHANGED &&
+	if (unlikely(passing->base.frame.headers.fragment == FRAGMENT_FIRST && passing->way == BALANCER_CHANGED &&
 		     verdict == VERDICT_PASS)) {
 		const struct fragment_way way = {.mark = passing->end};
 

@@ -7,6 +7,7 @@
 #define TAILRACE_FUNCTIONS_BALANCER_PASS_H
 
 #include "balancer.h"
+#include "passing.h"
 
 enum balancer_way {
 	BALANCER_UNTOUCHED, /* it leaves as it came */
@@ -16,15 +17,10 @@ enum balancer_way {
 
 /* A frame on its way. */
 struct balancer_passing {
-	uint8_t head[PARSE_BYTES] __rte_cache_aligned;
-	struct inspected frame; /* of one that has a flow: as its client has it */
-	struct connection_key key;
-	uint32_t guess;
-	uint16_t size;
+	struct passing base; /* of one that has a flow: as its client has it */
 	uint16_t service;
-	uint16_t end;	 /* from the back ends' side: the one that it is from */
-	uint8_t verdict; /* enum verdict; in the end PASS or why it is dropped */
-	uint8_t way;	 /* enum balancer_way */
+	uint16_t end; /* from the back ends' side: the one that it is from */
+	uint8_t way;  /* enum balancer_way */
 	bool unkept;
 	struct inspected first; /* of a first fragment: as it came */
 };

@@ -5,10 +5,6 @@
 #include <string.h>
 #include <sys/random.h>
 
-#if defined(__AVX2__)
-#include <immintrin.h>
-#endif
-
 #include <rte_branch_prediction.h>
 #include <rte_common.h>
 #include <rte_cycles.h>
@@ -17,7 +13,6 @@
 #include "common/log.h"
 #include "connections.h"
 #include "function.h"
-#include "steer/hash.h"
 
 enum {
 	SWEEP_SECONDS = 10, /* in which the whole table is looked at */
@@ -50,7 +45,11 @@ static const bool gives_way[CONNECTION_NB_STATES] = {
  * looked at.
  */
 #define S(name) CONNECTION_##name
-static const uint8_t after[CONNECTION_NB_STATES][2][EVENT_RST + 1] = {
+#define ALL(name)                                       \
+	{                                               \
+		[EVENT_SYN... EVENT_DATAGRAM] = S(name) \
+	}
+const uint8_t connection_transitions[CONNECTION_NB_STATES][2][EVENTS] = {
 	/* SYN, SYN and ACK, ACK, FIN, RST: first by the opener, then by the other end */
 	[S(syn_sent)] = {{S(syn_sent), CONNECTION_REFUSED, CONNECTION_REFUSED, CONNECTION_REFUSED, S(reset)},
 			 {S(syn_both), S(syn_received), S(syn_sent), CONNECTION_REFUSED, S(reset)}},
@@ -69,22 +68,14 @@ static const uint8_t after[CONNECTION_NB_STATES][2][EVENT_RST + 1] = {
 	/* One who forges a reset ends nothing: what goes on keeps the entry. */
 	[S(reset)] = {{CONNECTION_ANEW, CONNECTION_REFUSED, S(reset), S(reset), S(reset)},
 		      {CONNECTION_ANEW, CONNECTION_REFUSED, S(reset), S(reset), S(reset)}},
+	/* Of other protocols: whatever it is; the other end answers. */
+	[S(one_way)] = {ALL(one_way), ALL(two_way)},
+	[S(two_way)] = {ALL(two_way), ALL(two_way)},
+	[S(asked)] = {ALL(asked), ALL(answered)},
+	[S(answered)] = {ALL(answered), ALL(answered)},
 };
-
-unsigned connection_after(enum connection_state state, bool by_opener, enum event event)
-{
-	if (event <= EVENT_RST)
-		return after[state][!by_opener][event];
-	switch (state) {
-	case S(one_way):
-		return by_opener ? S(one_way) : S(two_way);
-	case S(asked):
-		return by_opener ? S(asked) : S(answered);
-	default:
-		return state;
-	}
-}
 #undef S
+#undef ALL
 
 unsigned connection_begin(enum event event)
 {
@@ -100,129 +91,49 @@ unsigned connection_begin(enum event event)
 	}
 }
 
-/* ------- keys ------- */
-
-static uint64_t hash_of(const struct connections *flows, const uint64_t *words)
-{
-	uint64_t hash = hash_mix(words[0] ^ flows->secret[0], words[1] ^ flows->secret[1]) ^
-			hash_mix(words[2] ^ flows->secret[0], words[3] ^ HASH_3);
-
-	/* Ports one after the other differ by a constant here; once more, or some secrets crowd them into few buckets.
-	 */
-	return hash_mix(hash_mix(hash ^ words[4], words[5] ^ flows->secret[1]), HASH_3);
-}
-
-void connection_key_make(const struct connections *flows, const struct inspected *frame, struct connection_key *key)
-{
-	const uint64_t *from = frame->headers.key;
-	const unsigned __int128 source = (unsigned __int128)from[1] << 64 | from[0],
-				destination = (unsigned __int128)from[3] << 64 | from[2];
-	struct headers *headers = (struct headers *)key->words; /* of which the key is the beginning */
-	const bool swap = source > destination;
-
-	/* The two are never the same (martian), so the ports need not be asked. */
-	key->words[0] = swap ? from[2] : from[0];
-	key->words[1] = swap ? from[3] : from[1];
-	key->words[2] = swap ? from[0] : from[2];
-	key->words[3] = swap ? from[1] : from[3];
-	key->words[4] = from[4];
-	key->words[5] = from[5];
-	if (swap) {
-		headers->source_port = frame->headers.destination_port;
-		headers->destination_port = frame->headers.source_port;
-	}
-	key->source = swap;
-	/* Two that ask each other with the same identifier are two flows. */
-	if (unlikely(frame->query != 0)) {
-		headers->zero[0] = frame->query;
-		headers->zero[1] = (frame->event == EVENT_QUERY) == swap;
-	}
-	key->hash = hash_of(flows, key->words);
-}
-
 /* ------- the table ------- */
-
-static bool has_aged(const struct connections *flows, const struct connection *flow, uint32_t tick)
-{
-	return tick - flow->seen > flows->timeouts[flow->state];
-}
 
 /* The newest of those that give way stands before 0, the oldest behind it. */
 static void queue_up(struct connections *flows, struct connection *flow)
 {
-	const uint32_t number = connection_number(flows, flow), last = flows->flows[0].previous;
+	const uint32_t number = connection_number(flows, flow), last = flows->links[0].previous;
 
-	flow->previous = last;
-	flow->next = 0;
-	flows->flows[last].next = number;
-	flows->flows[0].previous = number;
+	flows->links[number] = (struct connection_link){.previous = last};
+	flows->links[last].next = number;
+	flows->links[0].previous = number;
 }
 
 static void leave_queue(struct connections *flows, const struct connection *flow)
 {
-	flows->flows[flow->previous].next = flow->next;
-	flows->flows[flow->next].previous = flow->previous;
+	const struct connection_link *link = &flows->links[connection_number(flows, flow)];
+
+	flows->links[link->previous].next = link->next;
+	flows->links[link->next].previous = link->previous;
 }
 
-static uint32_t signature_of(uint64_t hash)
+static struct connection *in_slot(const struct connections *flows, const struct connection_bucket *bucket,
+				  unsigned slot)
 {
-	return (uint32_t)hash | 1;
+	return &flows->flows[bucket->slots[slot] & CONNECTION_NUMBER];
 }
 
-uint32_t connections_guess(const struct connections *flows, uint64_t hash)
-{
-	const struct connection_bucket *bucket = connection_bucket(flows, hash);
-	unsigned same = 0;
-	uint32_t number;
-
-#if defined(__AVX2__)
-	same = (unsigned)_mm256_movemask_ps(_mm256_castsi256_ps(_mm256_cmpeq_epi32(
-		_mm256_load_si256((const __m256i *)bucket->signatures), _mm256_set1_epi32((int)signature_of(hash)))));
-#else
-	for (unsigned i = 0; i < CONNECTION_SLOTS; i++)
-		same |= (bucket->signatures[i] == signature_of(hash)) << i;
-#endif
-	if (unlikely(same == 0))
-		return 0;
-	number = bucket->flows[__builtin_ctz(same)];
-	rte_prefetch0(&flows->flows[number]);
-	return number;
-}
-
-static bool same_key(const struct connection *flow, const struct connection_key *key)
-{
-	uint64_t difference = 0;
-
-	for (unsigned i = 0; i < CONNECTION_KEY_WORDS; i++)
-		difference |= flow->key[i] ^ key->words[i];
-	return difference == 0;
-}
-
-/* Of a flow that was not guessed: another one has its signature, or it was added since. */
-static struct connection *search(struct connections *flows, const struct connection_key *key)
+/* Another flow may have its tag, and it may have been added since it was guessed. */
+struct connection *connections_search(struct connections *flows, const struct connection_key *key, uint32_t tick)
 {
 	const struct connection_bucket *bucket = connection_bucket(flows, key->hash);
+	unsigned slots = connection_slots(bucket, connection_tag(key->hash));
 
-	for (unsigned i = 0; i < CONNECTION_SLOTS; i++)
-		if (bucket->signatures[i] == signature_of(key->hash) && same_key(&flows->flows[bucket->flows[i]], key))
-			return &flows->flows[bucket->flows[i]];
-	return NULL;
-}
+	for (; slots != 0; slots &= slots - 1) {
+		struct connection *flow = in_slot(flows, bucket, (unsigned)__builtin_ctz(slots));
 
-struct connection *connections_find(struct connections *flows, const struct connection_key *key, uint32_t guess,
-				    uint32_t tick)
-{
-	struct connection *flow = &flows->flows[guess];
-
-	if (unlikely(guess == 0 || flow->state == CONNECTION_none || !same_key(flow, key))) {
-		flow = search(flows, key);
-		if (flow == NULL)
-			return NULL;
+		if (flow->state == CONNECTION_none || !connection_same(flow, key))
+			continue;
+		if (likely(!connection_aged(flows, flow, tick)))
+			return flow;
+		connections_remove(flows, flow);
+		function_count(&flows->aged, 1);
+		return NULL;
 	}
-	if (likely(!has_aged(flows, flow, tick)))
-		return flow;
-	connections_remove(flows, flow);
-	function_count(&flows->aged, 1);
 	return NULL;
 }
 
@@ -233,9 +144,9 @@ static int make_room(struct connections *flows, const struct connection_bucket *
 	int found = -1;
 
 	for (int i = 0; i < CONNECTION_SLOTS; i++) {
-		struct connection *flow = &flows->flows[bucket->flows[i]];
+		struct connection *flow = in_slot(flows, bucket, (unsigned)i);
 
-		if (has_aged(flows, flow, tick)) {
+		if (connection_aged(flows, flow, tick)) {
 			connections_remove(flows, flow);
 			function_count(&flows->aged, 1);
 			return i;
@@ -246,7 +157,7 @@ static int make_room(struct connections *flows, const struct connection_bucket *
 		}
 	}
 	if (found >= 0) {
-		connections_remove(flows, &flows->flows[bucket->flows[found]]);
+		connections_remove(flows, in_slot(flows, bucket, (unsigned)found));
 		function_count(&flows->gave_way, 1);
 	}
 	return found;
@@ -255,7 +166,7 @@ static int make_room(struct connections *flows, const struct connection_bucket *
 static int free_slot(const struct connection_bucket *bucket)
 {
 	for (int i = 0; i < CONNECTION_SLOTS; i++)
-		if (bucket->flows[i] == 0)
+		if (bucket->slots[i] == 0)
 			return i;
 	return -1;
 }
@@ -272,7 +183,7 @@ struct connection *connections_add(struct connections *flows, const struct conne
 	if (unlikely(slot < 0))
 		return NULL;
 	if (unlikely(flows->free == 0)) {
-		const uint32_t oldest = flows->flows[0].next;
+		const uint32_t oldest = flows->links[0].next;
 
 		if (oldest == 0)
 			return NULL;
@@ -280,9 +191,8 @@ struct connection *connections_add(struct connections *flows, const struct conne
 		function_count(&flows->gave_way, 1);
 	}
 	flow = &flows->flows[flows->free];
-	flows->free = flow->next;
-	bucket->signatures[slot] = signature_of(key->hash);
-	bucket->flows[slot] = connection_number(flows, flow);
+	flows->free = flows->links[flows->free].next;
+	bucket->slots[slot] = connection_tag(key->hash) | connection_number(flows, flow);
 	memcpy(flow->key, key->words, sizeof(flow->key));
 	flow->seen = tick;
 	flow->opener = key->source;
@@ -299,27 +209,23 @@ struct connection *connections_add(struct connections *flows, const struct conne
 void connections_remove(struct connections *flows, struct connection *flow)
 {
 	const uint32_t number = connection_number(flows, flow);
-	struct connection_bucket *bucket = connection_bucket(flows, hash_of(flows, flow->key));
+	struct connection_bucket *bucket = connection_bucket(flows, connection_hash(flows, flow->key));
 
 	for (unsigned i = 0; i < CONNECTION_SLOTS; i++)
-		if (bucket->flows[i] == number)
-			bucket->flows[i] = bucket->signatures[i] = 0;
+		if ((bucket->slots[i] & CONNECTION_NUMBER) == number)
+			bucket->slots[i] = 0;
 	if (gives_way[flow->state])
 		leave_queue(flows, flow);
 	if (flows->removed != NULL)
 		flows->removed(flows, number);
 	flow->state = CONNECTION_none;
-	flow->next = flows->free;
+	flows->links[number].next = flows->free;
 	flows->free = number;
 	atomic_store_explicit(&flows->used, flows->used - 1, memory_order_relaxed);
 }
 
-void connections_enter(struct connections *flows, struct connection *flow, enum connection_state state, uint32_t tick)
+void connections_change(struct connections *flows, struct connection *flow, enum connection_state state)
 {
-	if (flow->seen != tick)
-		flow->seen = tick;
-	if (likely(flow->state == state))
-		return;
 	if (gives_way[flow->state])
 		leave_queue(flows, flow);
 	flow->state = state;
@@ -341,7 +247,7 @@ void connections_sweep(struct connections *flows, uint32_t tick)
 
 		flows->swept = flows->swept % flows->most + 1;
 		flow = &flows->flows[flows->swept];
-		if (flow->state != CONNECTION_none && has_aged(flows, flow, tick)) {
+		if (flow->state != CONNECTION_none && connection_aged(flows, flow, tick)) {
 			connections_remove(flows, flow);
 			function_count(&flows->aged, 1);
 		}
@@ -408,15 +314,14 @@ json_t *connections_describe(const struct connections *flows)
 
 /* ------- settings, start and end ------- */
 
-enum {
-	FLOWS_MOST = 16 << 20,
-	SECONDS_MOST = 86400,
-};
+static_assert(CONNECTIONS_MOST <= CONNECTION_NUMBER, "a slot has room for each number");
+
+enum { SECONDS_MOST = 86400 };
 
 bool connections_set(struct connection_limits *limits, const char *name, const char *value, const char **expected)
 {
 	if (strcmp(name, "connections") == 0) {
-		*expected = function_number(value, FLOWS_MOST, "connections, from 1 to 16777216", &limits->most);
+		*expected = function_number(value, CONNECTIONS_MOST, "connections, from 1 to 16777216", &limits->most);
 		return true;
 	}
 	for (unsigned i = 0; i < CONNECTION_NB_TIMEOUTS; i++)
@@ -442,7 +347,8 @@ int connections_open(struct connections *flows, const struct connection_limits *
 	*flows = (struct connections){.most = most, .bucket_mask = buckets - 1};
 	flows->buckets = rte_zmalloc("connection buckets", buckets * sizeof(struct connection_bucket), 64);
 	flows->flows = rte_zmalloc("connections", (most + (size_t)1) * sizeof(struct connection), 64);
-	if (flows->buckets == NULL || flows->flows == NULL) {
+	flows->links = rte_zmalloc("connection links", (most + (size_t)1) * sizeof(struct connection_link), 64);
+	if (flows->buckets == NULL || flows->flows == NULL || flows->links == NULL) {
 		log_error("no memory for %u connections; use a larger --memory", most);
 		return -ENOMEM;
 	}
@@ -452,7 +358,7 @@ int connections_open(struct connections *flows, const struct connection_limits *
 		flows->timeouts[i] = (uint32_t)(rte_get_tsc_hz() * limits->seconds[timeouts[i]] >>
 						CONNECTION_TICK_SHIFT);
 	for (uint32_t number = most; number > 0; number--) {
-		flows->flows[number].next = flows->free;
+		flows->links[number].next = flows->free;
 		flows->free = number;
 	}
 	return 0;
@@ -462,5 +368,6 @@ void connections_close(struct connections *flows)
 {
 	rte_free(flows->buckets);
 	rte_free(flows->flows);
+	rte_free(flows->links);
 	*flows = (struct connections){0};
 }

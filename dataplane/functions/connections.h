@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * The connections that a firewall or a NAT knows: a bounded table, one entry for both directions.  A bucket of the
- * index is a cache line, and so is an entry: a known flow costs two misses, which a burst asks for ahead.  Where a flow
- * is kept depends on a secret, so nobody can aim at another's bucket.
+ * index is half a cache line, and an entry is one: a known flow costs two misses, which a burst asks for ahead
+ * (passing.h).  Where a flow is kept depends on a secret, so nobody can aim at another's bucket.
  *
  * Flows that nobody has answered, and those that have ended, give way: the oldest of them when the table is full, so
  * that a flood of beginnings takes no entry from a connection that is in use.
@@ -17,15 +17,22 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#if defined(__AVX2__)
+#include <immintrin.h>
+#endif
+
 #include <jansson.h>
 #include <rte_prefetch.h>
 
 #include "inspect.h"
+#include "steer/hash.h"
 
 enum {
 	CONNECTION_TICK_SHIFT = 20, /* a tick is 2^20 TSC cycles, some tenths of a millisecond */
 	CONNECTION_SLOTS = 8,
 	CONNECTION_KEY_WORDS = 6,
+	CONNECTION_NUMBER = (1 << 25) - 1, /* of a slot; above it a part of the hash */
+	CONNECTIONS_MOST = 16 << 20,
 };
 
 /*
@@ -79,20 +86,27 @@ struct connection {
 	/* As struct headers has it, with the ends in an order that both directions share; and what ICMP's query was. */
 	uint64_t key[CONNECTION_KEY_WORDS];
 	uint32_t seen;		      /* the tick */
-	uint32_t next;		      /* of those that give way, or that are free */
-	uint32_t previous;	      /* of those that give way */
 	uint8_t state;		      /* enum connection_state; none: free */
 	uint8_t opener : 1, port : 1; /* which end of the key began, and at which port that is */
 	uint16_t mark;		      /* of who follows it: 0 at first */
+	uint32_t marks[2];	      /* likewise, whatever at first */
 } __rte_cache_aligned;
+static_assert(sizeof(struct connection) == RTE_CACHE_LINE_SIZE, "a known flow costs no more than that");
 
+/* Beside the entries, because a frame that changes nothing of its flow does not read it. */
+struct connection_link {
+	uint32_t next;	   /* of those that give way, or that are free */
+	uint32_t previous; /* of those that give way */
+};
+
+/* Numbers, beside a part of the hash each; a number of 0: none. */
 struct connection_bucket {
-	uint32_t signatures[CONNECTION_SLOTS]; /* 0: none */
-	uint32_t flows[CONNECTION_SLOTS];      /* numbers; 0: none */
-} __rte_cache_aligned;
+	uint32_t slots[CONNECTION_SLOTS];
+} __rte_aligned(32);
 
 struct connections {
-	struct connection *flows; /* 0 is no flow's, and holds the list of those that give way */
+	struct connection *flows;      /* 0 is no flow's */
+	struct connection_link *links; /* 0 holds the list of those that give way */
 	struct connection_bucket *buckets;
 	uint64_t secret[2];
 	uint32_t bucket_mask;
@@ -111,7 +125,7 @@ struct connections {
 
 /* One way to look a flow up. */
 struct connection_key {
-	uint64_t words[CONNECTION_KEY_WORDS];
+	uint64_t words[CONNECTION_KEY_WORDS] __attribute__((aligned(32)));
 	uint64_t hash;
 	uint8_t source; /* which end of the key sent the frame */
 };
@@ -141,7 +155,57 @@ static inline uint32_t connections_tick(uint64_t tsc)
 	return (uint32_t)(tsc >> CONNECTION_TICK_SHIFT);
 }
 
-void connection_key_make(const struct connections *flows, const struct inspected *frame, struct connection_key *key);
+static inline uint64_t connection_hash(const struct connections *flows, const uint64_t *words)
+{
+	uint64_t hash = hash_mix(words[0] ^ flows->secret[0], words[2] ^ flows->secret[1]);
+
+	if ((words[1] | words[3]) != 0) /* IPv6 */
+		hash ^= hash_mix(words[1] ^ flows->secret[0], words[3] ^ HASH_3);
+	/* Ports one after the other differ by a constant here; once more, or some secrets crowd them into few buckets.
+	 */
+	return hash_mix(hash_mix(hash ^ words[4], words[5] ^ flows->secret[1]), HASH_3);
+}
+
+/* The second half of addresses. */
+struct connection_tails {
+	uint64_t source, destination;
+};
+
+/*
+ * The key of what a frame's headers say (struct headers), in whole words.  Which of two ends comes first is as good as
+ * random, so nothing branches on it.  The two are never the same (martian), so the ports need not be asked.
+ */
+static inline void connection_key_fill(const struct connections *flows, const uint64_t *from,
+				       struct connection_tails tails, uint64_t query, bool asks,
+				       struct connection_key *key)
+{
+	const uint64_t source = from[0], destination = from[2];
+	const bool swap = tails.source != tails.destination ? tails.source > tails.destination : source > destination;
+	const uint64_t all = -(uint64_t)swap, heads = (source ^ destination) & all;
+	const uint64_t ends = (tails.source ^ tails.destination) & all;
+	const uint32_t ports = (uint32_t)from[5], half = swap * 16; /* both ports, in two halves */
+	uint64_t last = (from[5] & ~(uint64_t)UINT32_MAX) | (ports << half | ports >> half);
+
+	/* Two that ask each other with the same identifier are two flows. */
+	if (unlikely(query != 0))
+		last |= query << 40 | (uint64_t)(asks == swap) << 48;
+	key->words[0] = source ^ heads;
+	key->words[1] = tails.source ^ ends;
+	key->words[2] = destination ^ heads;
+	key->words[3] = tails.destination ^ ends;
+	key->words[4] = from[4];
+	key->words[5] = last;
+	key->source = swap;
+	key->hash = connection_hash(flows, key->words);
+}
+
+static inline void connection_key_make(const struct connections *flows, const struct inspected *frame,
+				       struct connection_key *key)
+{
+	const struct connection_tails tails = {frame->headers.key[1], frame->headers.key[3]};
+
+	connection_key_fill(flows, frame->headers.key, tails, frame->query, frame->event == EVENT_QUERY, key);
+}
 
 static inline struct connection_bucket *connection_bucket(const struct connections *flows, uint64_t hash)
 {
@@ -153,12 +217,83 @@ static inline void connections_prefetch(const struct connections *flows, uint64_
 	rte_prefetch0(connection_bucket(flows, hash));
 }
 
-/* The flow that has this signature in its bucket, and most likely is the one; 0: there is none.  Asks for its entry. */
-uint32_t connections_guess(const struct connections *flows, uint64_t hash);
+/* A flow's slot, but for its number. */
+static inline uint32_t connection_tag(uint64_t hash)
+{
+	return (uint32_t)hash & ~(uint32_t)CONNECTION_NUMBER;
+}
+
+/* Which slots of a bucket have a tag; of those that are free some may. */
+static inline unsigned connection_slots(const struct connection_bucket *bucket, uint32_t tag)
+{
+#if defined(__AVX2__)
+	const __m256i slots = _mm256_load_si256((const __m256i *)bucket->slots);
+	const __m256i tags = _mm256_andnot_si256(_mm256_set1_epi32(CONNECTION_NUMBER), slots);
+
+	return (unsigned)_mm256_movemask_ps(_mm256_castsi256_ps(_mm256_cmpeq_epi32(tags, _mm256_set1_epi32((int)tag))));
+#else
+	unsigned same = 0;
+
+	for (unsigned i = 0; i < CONNECTION_SLOTS; i++)
+		same |= ((bucket->slots[i] & ~(uint32_t)CONNECTION_NUMBER) == tag) << i;
+	return same;
+#endif
+}
+
+/*
+ * The flow that has this tag in its bucket, and most likely is the one; 0: there is none.  Asks for its entry.  What is
+ * free has tag 0, so that one of 128 flows is not found if it stands behind that: connections_find() searches.
+ */
+static inline uint32_t connections_guess(const struct connections *flows, uint64_t hash)
+{
+	const struct connection_bucket *bucket = connection_bucket(flows, hash);
+	const unsigned same = connection_slots(bucket, connection_tag(hash));
+	uint32_t number;
+
+	if (unlikely(same == 0))
+		return 0;
+	number = bucket->slots[__builtin_ctz(same)] & CONNECTION_NUMBER;
+	__builtin_prefetch(&flows->flows[number], 1); /* it is going to be written */
+	return number;
+}
+
+static inline bool connection_same(const struct connection *flow, const struct connection_key *key)
+{
+#if defined(__AVX2__)
+	const __m256i ends = _mm256_xor_si256(_mm256_load_si256((const __m256i *)flow->key),
+					      _mm256_load_si256((const __m256i *)key->words));
+	const __m128i rest = _mm_xor_si128(_mm_load_si128((const __m128i *)&flow->key[4]),
+					   _mm_load_si128((const __m128i *)&key->words[4]));
+	const __m256i all = _mm256_or_si256(ends, _mm256_zextsi128_si256(rest));
+
+	return _mm256_testz_si256(all, all);
+#else
+	uint64_t difference = 0;
+
+	for (unsigned i = 0; i < CONNECTION_KEY_WORDS; i++)
+		difference |= flow->key[i] ^ key->words[i];
+	return difference == 0;
+#endif
+}
+
+static inline bool connection_aged(const struct connections *flows, const struct connection *flow, uint32_t tick)
+{
+	return tick - flow->seen > flows->timeouts[flow->state];
+}
+
+/* As connections_find(), of a guess that was wrong, or of a flow that has aged. */
+struct connection *connections_search(struct connections *flows, const struct connection_key *key, uint32_t tick);
 
 /* The flow, with the guess that was made of it before; NULL: it is not known, or no more. */
-struct connection *connections_find(struct connections *flows, const struct connection_key *key, uint32_t guess,
-				    uint32_t tick);
+static inline struct connection *connections_find(struct connections *flows, const struct connection_key *key,
+						  uint32_t guess, uint32_t tick)
+{
+	struct connection *flow = &flows->flows[guess];
+
+	if (likely(connection_same(flow, key) && flow->state != CONNECTION_none && !connection_aged(flows, flow, tick)))
+		return flow;
+	return connections_search(flows, key, tick);
+}
 
 /* A flow that is not known; NULL: there is no room. */
 struct connection *connections_add(struct connections *flows, const struct connection_key *key,
@@ -166,14 +301,28 @@ struct connection *connections_add(struct connections *flows, const struct conne
 
 void connections_remove(struct connections *flows, struct connection *flow);
 
+extern const uint8_t connection_transitions[CONNECTION_NB_STATES][2][EVENTS];
+
 /* What becomes of a flow by a frame of its opener, or of the other end: another state, or one of the two above. */
-unsigned connection_after(enum connection_state state, bool by_opener, enum event event);
+static inline unsigned connection_after(enum connection_state state, bool by_opener, enum event event)
+{
+	return connection_transitions[state][!by_opener][event];
+}
 
 /* The state that a frame begins a flow in; CONNECTION_REFUSED: it begins none. */
 unsigned connection_begin(enum event event);
 
+void connections_change(struct connections *flows, struct connection *flow, enum connection_state state);
+
 /* It was seen, and is in this state now. */
-void connections_enter(struct connections *flows, struct connection *flow, enum connection_state state, uint32_t tick);
+static inline void connections_enter(struct connections *flows, struct connection *flow, enum connection_state state,
+				     uint32_t tick)
+{
+	if (flow->seen != tick)
+		flow->seen = tick;
+	if (unlikely(flow->state != state))
+		connections_change(flows, flow, state);
+}
 
 /* Forget what has aged, a part of the table at a time; once a round. */
 void connections_sweep(struct connections *flows, uint32_t tick);

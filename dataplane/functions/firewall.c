@@ -16,36 +16,35 @@
 #include "common/log.h"
 #include "firewall.h"
 #include "function.h"
+#include "passing.h"
 
 struct firewall the_firewall;
 static struct connection_limits limits = CONNECTION_LIMITS_DEFAULT;
 
 /* What is known of the frames of a burst. */
 struct burst {
-	struct inspected frames[FIREWALL_BURST];
-	struct connection_key keys[FIREWALL_BURST];
-	uint32_t guesses[FIREWALL_BURST];
-	uint8_t verdicts[FIREWALL_BURST]; /* enum verdict; in the end PASS or why it is dropped */
-	uint16_t begin[FIREWALL_BURST];	  /* frames that may begin a flow */
+	struct passing frames[FIREWALL_BURST];
+	uint16_t begin[FIREWALL_BURST]; /* frames that may begin a flow */
 	uint16_t nb_begin;
+	bool simple; /* all of it is plain, of flows that are known, and passes */
 };
 
 /* ------- flows ------- */
 
 /* Returns VERDICT_FLOW if the frame belongs to no flow, or begins another one in the place of one that has ended. */
-static enum verdict decide_known(struct firewall *firewall, const struct inspected *frame,
-				 const struct connection_key *key, uint32_t guess, uint16_t in, uint32_t tick)
+static inline enum verdict decide_known(struct firewall *firewall, const struct passing *passing, uint32_t guess,
+					uint16_t in, uint32_t tick)
 {
-	struct connection *flow = connections_find(&firewall->flows, key, guess, tick);
+	struct connection *flow = connections_find(&firewall->flows, &passing->key, guess, tick);
 	bool by_opener;
 	unsigned state;
 
 	if (unlikely(flow == NULL))
 		return VERDICT_FLOW;
-	by_opener = key->source == flow->opener;
+	by_opener = passing->key.source == flow->opener;
 	if (unlikely(by_opener != (in == flow->port)))
 		return VERDICT_DROP_wrong_port;
-	state = connection_after(flow->state, by_opener, frame->event);
+	state = connection_after(flow->state, by_opener, passing->frame.event);
 	if (unlikely(state == CONNECTION_REFUSED))
 		return VERDICT_DROP_state;
 	if (unlikely(state == CONNECTION_ANEW)) {
@@ -73,24 +72,24 @@ static void decide_new(struct firewall *firewall, struct burst *burst, struct rt
 	uint32_t found[FIREWALL_BURST];
 
 	for (uint16_t i = 0; i < burst->nb_begin; i++)
-		headers[i] = burst->frames[burst->begin[i]].headers;
+		headers[i] = burst->frames[burst->begin[i]].frame.headers;
 	firewall_rules_find(rules, in, headers, burst->nb_begin, found);
 	for (uint16_t i = 0; i < burst->nb_begin; i++) {
 		const uint16_t number = burst->begin[i];
-		const struct inspected *frame = &burst->frames[number];
-		const struct connection_key *key = &burst->keys[number];
+		struct passing *passing = &burst->frames[number];
+		const enum event event = passing->frame.event;
 		struct firewall_rule *rule = &rules->rules[found[i]];
 		enum verdict verdict;
 
 		/* One before it in the burst may have begun its flow. */
-		verdict = decide_known(firewall, frame, key, 0, in, tick);
-		if (verdict == VERDICT_FLOW && connection_begin(frame->event) == CONNECTION_REFUSED) {
+		verdict = decide_known(firewall, passing, 0, in, tick);
+		if (verdict == VERDICT_FLOW && connection_begin(event) == CONNECTION_REFUSED) {
 			verdict = VERDICT_DROP_state;
 		} else if (verdict == VERDICT_FLOW) {
 			firewall_rule_count(rule, mbufs[number]->pkt_len);
-			verdict = rule->allow ? begin(firewall, key, frame->event, in, tick) : VERDICT_DROP_rule;
+			verdict = rule->allow ? begin(firewall, &passing->key, event, in, tick) : VERDICT_DROP_rule;
 		}
-		burst->verdicts[number] = verdict;
+		passing->verdict = verdict;
 	}
 }
 
@@ -98,12 +97,16 @@ static void decide_new(struct firewall *firewall, struct burst *burst, struct rt
  * RFC 5508, 4, and RFC 4890, 4.3.1: an error passes if it quotes what has passed the other way, and goes to who sent
  * that.  It changes nothing of the flow (RFC 5508, 4), because whoever is on the path can send one.
  */
-static enum verdict decide_error(struct firewall *firewall, const struct inspected *quoted, uint16_t in, uint32_t tick)
+static __rte_noinline enum verdict decide_error(struct firewall *firewall, const struct passing *passing, uint16_t in,
+						uint32_t tick)
 {
 	const struct connection *flow;
 	struct connection_key key;
+	struct inspected quoted;
 
-	connection_key_make(&firewall->flows, quoted, &key);
+	if (!inspect_quoted(passing->head, passing->size, &passing->frame, &quoted))
+		return VERDICT_DROP_unrelated;
+	connection_key_make(&firewall->flows, &quoted, &key);
 	flow = connections_find(&firewall->flows, &key, 0, tick);
 	/* It comes from where the quoted frame went. */
 	if (flow == NULL || (key.source == flow->opener) == (in == flow->port))
@@ -113,24 +116,14 @@ static enum verdict decide_error(struct firewall *firewall, const struct inspect
 
 /* ------- bursts ------- */
 
-/* What a frame's headers say; of one that has a flow, its key, whose bucket is asked for. */
-static enum verdict look_at(struct firewall *firewall, const struct rte_mbuf *mbuf, struct inspected *frame,
-			    struct connection_key *key, uint16_t in, uint32_t tick)
+static inline enum verdict look_at(struct firewall *firewall, const struct rte_mbuf *mbuf, struct passing *passing,
+				   uint16_t in, uint32_t tick)
 {
-	uint8_t head[PARSE_BYTES] __rte_cache_aligned;
-	const uint32_t size = inspect_copy(mbuf, head);
-	enum verdict verdict = inspect(head, size, mbuf->pkt_len, frame);
+	const enum verdict verdict = passing_read(passing, mbuf);
 
-	if (likely(verdict == VERDICT_FLOW)) {
-		connection_key_make(&firewall->flows, frame, key);
-		connections_prefetch(&firewall->flows, key->hash);
-	} else if (verdict == VERDICT_ERROR) {
-		struct inspected quoted;
-
-		return inspect_quoted(head, size, frame, &quoted) ? decide_error(firewall, &quoted, in, tick)
-								  : VERDICT_DROP_unrelated;
-	}
-	return verdict;
+	if (likely(verdict == VERDICT_FLOW))
+		return passing_key(passing, &firewall->flows);
+	return verdict == VERDICT_ERROR ? decide_error(firewall, passing, in, tick) : verdict;
 }
 
 static uint16_t leave(struct firewall *firewall, struct burst *burst, struct rte_mbuf **mbufs, uint16_t nb_frames,
@@ -140,12 +133,13 @@ static uint16_t leave(struct firewall *firewall, struct burst *burst, struct rte
 	uint16_t nb_out = 0;
 
 	for (uint16_t i = 0; i < nb_frames; i++) {
-		enum verdict verdict = burst->verdicts[i];
+		const struct inspected *frame = &burst->frames[i].frame;
+		enum verdict verdict = burst->frames[i].verdict;
 
 		if (unlikely(verdict == VERDICT_LATER))
-			verdict = fragments_find(&firewall->fragments, &burst->frames[i], tsc, NULL);
-		else if (unlikely(burst->frames[i].headers.fragment == FRAGMENT_FIRST && verdict == VERDICT_PASS))
-			fragments_add(&firewall->fragments, &burst->frames[i], tsc, NULL);
+			verdict = fragments_find(&firewall->fragments, frame, tsc, NULL);
+		else if (unlikely(frame->headers.fragment == FRAGMENT_FIRST && verdict == VERDICT_PASS))
+			fragments_add(&firewall->fragments, frame, tsc, NULL);
 		if (likely(verdict == VERDICT_PASS)) {
 			mbufs[nb_out++] = mbufs[i];
 			continue;
@@ -164,20 +158,25 @@ uint16_t firewall_filter(struct firewall *firewall, struct rte_mbuf **mbufs, uin
 	struct burst burst;
 
 	burst.nb_begin = 0;
+	burst.simple = true;
 	for (uint16_t i = 0; i < nb_frames; i++)
 		rte_prefetch0(rte_pktmbuf_mtod(mbufs[i], void *));
 	for (uint16_t i = 0; i < nb_frames; i++)
-		burst.verdicts[i] = look_at(firewall, mbufs[i], &burst.frames[i], &burst.keys[i], in, tick);
+		burst.frames[i].verdict = look_at(firewall, mbufs[i], &burst.frames[i], in, tick);
 	for (uint16_t i = 0; i < nb_frames; i++)
-		if (likely(burst.verdicts[i] == VERDICT_FLOW))
-			burst.guesses[i] = connections_guess(&firewall->flows, burst.keys[i].hash);
+		passing_guess(&burst.frames[i], &firewall->flows);
 	for (uint16_t i = 0; i < nb_frames; i++) {
-		if (unlikely(burst.verdicts[i] != VERDICT_FLOW))
-			continue;
-		burst.verdicts[i] = decide_known(firewall, &burst.frames[i], &burst.keys[i], burst.guesses[i], in,
-						 tick);
-		if (unlikely(burst.verdicts[i] == VERDICT_FLOW))
+		struct passing *passing = &burst.frames[i];
+
+		if (likely(passing->verdict == VERDICT_FLOW))
+			passing->verdict = decide_known(firewall, passing, passing->guess, in, tick);
+		burst.simple &= passing->verdict == VERDICT_PASS && passing->plain != NULL;
+		if (unlikely(passing->verdict == VERDICT_FLOW))
 			burst.begin[burst.nb_begin++] = i;
+	}
+	if (likely(burst.simple)) {
+		function_count(&firewall->counters[in].passed, nb_frames);
+		return nb_frames;
 	}
 	if (unlikely(burst.nb_begin > 0))
 		decide_new(firewall, &burst, mbufs, in, tick);

@@ -12,23 +12,21 @@
 #include <string.h>
 
 #include <rte_cycles.h>
-#include <rte_malloc.h>
 
 #include "common/log.h"
 #include "function.h"
 #include "nat_pass.h"
 #include "nat_settings.h"
-#include "rewrite.h"
 
 struct nat the_nat;
 static struct connection_limits limits = CONNECTION_LIMITS_DEFAULT;
 static struct nat_settings settings = NAT_SETTINGS_DEFAULT;
 
 /* Returns whether the frame leaves by the other port. */
-static bool leave(struct nat *nat, struct rte_mbuf *mbuf, const struct nat_passing *passing, uint16_t in)
+static inline bool leave(struct nat *nat, struct rte_mbuf *mbuf, const struct nat_passing *passing, uint16_t in)
 {
 	struct nat_counters *counters = &nat->counters[in];
-	enum verdict verdict = passing->verdict;
+	enum verdict verdict = passing->base.verdict;
 
 	if (unlikely(verdict == VERDICT_PASS && passing->back && nat->nb_back == NAT_BACK))
 		verdict = VERDICT_DROP_hairpin_full;
@@ -38,7 +36,7 @@ static bool leave(struct nat *nat, struct rte_mbuf *mbuf, const struct nat_passi
 		return false;
 	}
 	if (likely(passing->changed))
-		rewrite_put(mbuf, passing->head, passing->size);
+		passing_put(&passing->base, mbuf);
 	else
 		function_count(&counters->untouched, 1);
 	if (likely(!passing->back))
@@ -57,15 +55,13 @@ uint16_t nat_translate(struct nat *nat, struct rte_mbuf **mbufs, uint16_t nb_fra
 	for (uint16_t i = 0; i < nb_frames; i++)
 		rte_prefetch0(rte_pktmbuf_mtod(mbufs[i], void *));
 	for (uint16_t i = 0; i < nb_frames; i++)
-		burst[i].verdict = nat_look(nat, mbufs[i], &burst[i], in);
+		burst[i].base.verdict = nat_look(nat, mbufs[i], &burst[i], in);
+	if (in == 1)
+		nat_look_inside(nat, burst, nb_frames);
+	for (uint16_t i = 0; i < nb_frames; i++)
+		passing_guess(&burst[i].base, &nat->flows);
 	for (uint16_t i = 0; i < nb_frames; i++) {
-		if (unlikely(burst[i].verdict != VERDICT_FLOW))
-			continue;
-		burst[i].guess = connections_guess(&nat->flows, burst[i].key.hash);
-		rte_prefetch0(&nat->outside[burst[i].guess]);
-	}
-	for (uint16_t i = 0; i < nb_frames; i++) {
-		burst[i].verdict = nat_decide(nat, &burst[i], in, tsc);
+		burst[i].base.verdict = nat_decide(nat, &burst[i], in, tsc);
 		if (likely(leave(nat, mbufs[i], &burst[i], in)))
 			mbufs[nb_out++] = mbufs[i];
 	}
@@ -120,11 +116,6 @@ static int nat_open(struct rte_mempool *pool, int wake_fd)
 		return -ENOMEM;
 	the_nat.settings = &settings;
 	the_nat.flows.removed = nat_connection_ended;
-	the_nat.outside = rte_calloc("nat outside", limits.most + (size_t)1, sizeof(*the_nat.outside), 64);
-	if (the_nat.outside == NULL) {
-		log_error("no memory for %u connections; use a larger --memory", limits.most);
-		return -ENOMEM;
-	}
 	return 0;
 }
 
@@ -166,8 +157,7 @@ static void nat_close(void)
 	fragments_close(&the_nat.fragments);
 	connections_close(&the_nat.flows);
 	nat_table_close(&the_nat.table);
-	rte_free(the_nat.outside);
-	the_nat = (struct nat){.outside = NULL};
+	the_nat = (struct nat){.settings = NULL};
 }
 
 static const struct function_keeping nat_keeping = {

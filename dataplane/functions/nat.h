@@ -25,17 +25,10 @@ struct nat_counters {		     /* of the frames that came in at a port */
 	_Atomic uint64_t drops[VERDICTS];
 };
 
-/* What a connection's frames from inside leave with. */
-struct nat_outside {
-	uint32_t mapping, address;
-	uint16_t port;
-};
-
 struct nat {
 	struct connections flows; /* as they are inside: port 0 */
 	struct nat_table table;
 	const struct nat_settings *settings;
-	struct nat_outside *outside; /* by the number of the connection */
 	struct fragments fragments;
 	uint32_t tick;
 	struct rte_mbuf *back[NAT_BACK];

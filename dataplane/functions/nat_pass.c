@@ -21,12 +21,6 @@ static uint32_t address_in(const uint8_t *bytes)
 	return ntohl(address);
 }
 
-static void set_address(uint8_t *bytes, uint32_t address)
-{
-	address = htonl(address);
-	memcpy(bytes, &address, sizeof(address));
-}
-
 static bool in_pool(const struct nat *nat, uint32_t address)
 {
 	return nat_prefixes_find(&nat->settings->pool, address) >= 0;
@@ -52,24 +46,17 @@ static struct nat_end end_of(const struct headers *headers, enum rewrite_side si
 	};
 }
 
-/* ICMP has one identifier for both ends. */
+/* By whole words, because the key is read by words.  ICMP has one identifier for both ends. */
 static void set_end(struct headers *headers, enum rewrite_side side, uint32_t address, uint16_t port)
 {
 	const bool both = headers->protocol == IPPROTO_ICMP;
+	const uint64_t mask = both ? UINT32_MAX : side == REWRITE_SOURCE ? UINT16_MAX : (uint64_t)UINT16_MAX << 16;
 
-	set_address(side == REWRITE_SOURCE ? headers->source : headers->destination, address);
-	if (side == REWRITE_SOURCE || both)
-		headers->source_port = port;
-	if (side == REWRITE_DESTINATION || both)
-		headers->destination_port = port;
+	headers->key[side == REWRITE_SOURCE ? 0 : 2] = htonl(address);
+	headers->key[5] = (headers->key[5] & ~mask) | (((uint64_t)port << 16 | port) & mask);
 }
 
 /* ------- changing ------- */
-
-static struct rewrite_place place_of(struct nat_passing *passing)
-{
-	return rewrite_place(passing->head, passing->size, &passing->frame);
-}
 
 static void change_address(const struct rewrite_place *place, enum rewrite_side side, uint32_t address)
 {
@@ -77,48 +64,74 @@ static void change_address(const struct rewrite_place *place, enum rewrite_side 
 	rewrite_address(place, side, &address);
 }
 
-static void change_end(const struct rewrite_place *place, enum rewrite_side side, uint32_t address, uint16_t port)
+static void change_end(struct nat_passing *passing, enum rewrite_side side, uint32_t address, uint16_t port)
 {
 	address = htonl(address);
-	rewrite_end(place, side, &address, port);
+	passing_change(&passing->base, side, (const uint8_t *)&address, port);
+	passing->changed = true;
 }
 
 static void change_quoted(struct nat_passing *passing, const struct inspected *quoted, enum rewrite_side side,
 			  uint32_t address, uint16_t port)
 {
-	const struct rewrite_place error = place_of(passing);
-	const struct rewrite_place within = rewrite_place_quoted(&error, &passing->frame, quoted);
+	const struct rewrite_place error = passing_place(&passing->base);
+	const struct rewrite_place within = rewrite_place_quoted(&error, &passing->base.frame, quoted);
 
 	address = htonl(address);
 	rewrite_quoted(&error, &within, side, &address, port);
 }
 
 /* The station where inside frames for a mapping go: who has sent from there last. */
-static void note_station(struct nat_mapping *mapping, const struct nat_passing *passing)
+static void note_station(struct nat_mapping *mapping, struct nat_passing *passing)
 {
-	memcpy(mapping->mac, passing->head + RTE_ETHER_ADDR_LEN, sizeof(mapping->mac));
+	memcpy(mapping->mac, passing_bytes(&passing->base) + RTE_ETHER_ADDR_LEN, sizeof(mapping->mac));
 	mapping->has_mac = true;
 }
 
 static void send_to_station(struct nat_passing *passing, const uint8_t *mac, bool known)
 {
+	uint8_t *bytes = passing_bytes(&passing->base);
+
 	if (passing->back) { /* from whom it was sent to */
 		uint8_t source[RTE_ETHER_ADDR_LEN];
 
-		memcpy(source, passing->head + RTE_ETHER_ADDR_LEN, sizeof(source));
-		memcpy(passing->head + RTE_ETHER_ADDR_LEN, passing->head, sizeof(source));
-		memcpy(passing->head, source, sizeof(source));
+		memcpy(source, bytes + RTE_ETHER_ADDR_LEN, sizeof(source));
+		memcpy(bytes + RTE_ETHER_ADDR_LEN, bytes, sizeof(source));
+		memcpy(bytes, source, sizeof(source));
 	}
 	if (known)
-		memcpy(passing->head, mac, RTE_ETHER_ADDR_LEN);
+		memcpy(bytes, mac, RTE_ETHER_ADDR_LEN);
 }
 
 /* ------- connections ------- */
 
+/* What a connection's frames from inside leave with is beside its key. */
+static void note_outside(struct nat *nat, struct connection *flow, const struct nat_mapping *mapping)
+{
+	flow->marks[0] = (uint32_t)(mapping - nat->table.mappings);
+	flow->marks[1] = mapping->outside;
+	flow->mark = mapping->outside_port;
+}
+
+static struct nat_mapping *mapping_of(struct nat *nat, const struct connection *flow)
+{
+	return &nat->table.mappings[flow->marks[0]];
+}
+
+static uint32_t outside_address(const struct connection *flow)
+{
+	return flow->marks[1];
+}
+
+static uint16_t outside_port(const struct connection *flow)
+{
+	return flow->mark;
+}
+
 void nat_connection_ended(struct connections *flows, uint32_t number)
 {
 	struct nat *nat = container_of(flows, struct nat, flows);
-	struct nat_mapping *mapping = &nat->table.mappings[nat->outside[number].mapping];
+	struct nat_mapping *mapping = mapping_of(nat, &flows->flows[number]);
 
 	if (flows->flows[number].port == 0 && mapping->host != 0)
 		nat->table.hosts[mapping->host].connections--;
@@ -129,17 +142,14 @@ void nat_connection_ended(struct connections *flows, uint32_t number)
 static struct connection *add(struct nat *nat, const struct nat_passing *passing, struct nat_mapping *mapping,
 			      uint16_t in)
 {
-	const unsigned state = connection_begin(passing->frame.event);
-	struct connection *flow = connections_add(&nat->flows, &passing->key, state, in, nat->tick);
+	const unsigned state = connection_begin(passing->base.frame.event);
+	struct connection *flow = connections_add(&nat->flows, &passing->base.key, state, in, nat->tick);
 
 	if (flow == NULL) {
 		nat_table_release(&nat->table, mapping, nat->tick);
 		return NULL;
 	}
-	nat->outside[connection_number(&nat->flows, flow)] = (struct nat_outside){
-		.mapping = (uint32_t)(mapping - nat->table.mappings),
-		.address = mapping->outside,
-		.port = mapping->outside_port};
+	note_outside(nat, flow, mapping);
 	if (in == 0 && mapping->host != 0)
 		nat->table.hosts[mapping->host].connections++;
 	return flow;
@@ -147,11 +157,11 @@ static struct connection *add(struct nat *nat, const struct nat_passing *passing
 
 static enum verdict begin(struct nat *nat, struct nat_passing *passing, uint16_t in, struct connection **flow)
 {
-	const struct nat_end end = end_of(&passing->frame.headers, in == 0 ? REWRITE_SOURCE : REWRITE_DESTINATION);
+	const struct nat_end end = end_of(&passing->base.frame.headers, in == 0 ? REWRITE_SOURCE : REWRITE_DESTINATION);
 	struct nat_mapping *mapping = passing->mapping;
 	enum verdict why;
 
-	if (connection_begin(passing->frame.event) == CONNECTION_REFUSED)
+	if (connection_begin(passing->base.frame.event) == CONNECTION_REFUSED)
 		return VERDICT_DROP_state;
 	if (in == 0) {
 		mapping = nat_table_hold(&nat->table, &end, &why);
@@ -170,8 +180,7 @@ static enum verdict begin(struct nat *nat, struct nat_passing *passing, uint16_t
 /* One begins in the place of one that has ended, and with its mapping. */
 static enum verdict begin_anew(struct nat *nat, struct nat_passing *passing, uint16_t in, struct connection **flow)
 {
-	const uint32_t before = nat->outside[connection_number(&nat->flows, *flow)].mapping;
-	struct nat_mapping *mapping = &nat->table.mappings[before];
+	struct nat_mapping *mapping = mapping_of(nat, *flow);
 	enum verdict verdict;
 
 	mapping->references++;
@@ -187,17 +196,17 @@ static enum verdict follow(struct nat *nat, struct nat_passing *passing, uint16_
 	bool by_opener;
 	unsigned state;
 
-	*flow = connections_find(&nat->flows, &passing->key, passing->guess, nat->tick);
+	*flow = connections_find(&nat->flows, &passing->base.key, passing->base.guess, nat->tick);
 	if (unlikely(*flow == NULL)) {
 		/* With the last connection its mapping went. */
 		if (in == 1 && passing->mapping->references == 0)
 			return VERDICT_DROP_unmapped;
 		return begin(nat, passing, in, flow);
 	}
-	by_opener = passing->key.source == (*flow)->opener;
+	by_opener = passing->base.key.source == (*flow)->opener;
 	if (unlikely(by_opener != (in == (*flow)->port)))
 		return VERDICT_DROP_wrong_port;
-	state = connection_after((*flow)->state, by_opener, passing->frame.event);
+	state = connection_after((*flow)->state, by_opener, passing->base.frame.event);
 	if (unlikely(state == CONNECTION_REFUSED))
 		return VERDICT_DROP_state;
 	if (likely(state != CONNECTION_ANEW)) {
@@ -209,38 +218,52 @@ static enum verdict follow(struct nat *nat, struct nat_passing *passing, uint16_
 
 /* ------- from outside ------- */
 
-/* Make a frame what it is inside, but for its bytes. */
-static enum verdict look_from_outside(struct nat *nat, struct nat_passing *passing)
+static enum verdict ask_outside(struct nat *nat, struct nat_passing *passing)
 {
-	struct headers *headers = &passing->frame.headers;
-	const struct nat_end end = end_of(headers, REWRITE_DESTINATION);
+	const struct headers *headers = &passing->base.frame.headers;
 
-	if (unlikely(!has_port(headers->protocol) || passing->frame.event == EVENT_QUERY))
+	if (unlikely(!has_port(headers->protocol) || passing->base.frame.event == EVENT_QUERY))
 		return VERDICT_DROP_unmapped;
-	passing->outside = end;
+	passing->outside = end_of(headers, REWRITE_DESTINATION);
+	passing->chain = nat_table_ask(&nat->table, &passing->outside);
+	return VERDICT_FLOW;
+}
+
+/* Make a frame what it is inside, but for its bytes. */
+static enum verdict find_inside(struct nat *nat, struct nat_passing *passing)
+{
+	struct headers *headers = &passing->base.frame.headers;
+
 	passing->changes = nat->table.changes;
-	passing->mapping = nat_table_outside(&nat->table, &end);
+	passing->mapping = nat_table_outside(&nat->table, &passing->outside);
 	if (unlikely(passing->mapping == NULL))
 		return VERDICT_DROP_unmapped;
 	if (unlikely(passing->mapping->inside.address == address_in(headers->source)))
 		return VERDICT_DROP_martian;
 	set_end(headers, REWRITE_DESTINATION, passing->mapping->inside.address, passing->mapping->inside.port);
-	connection_key_make(&nat->flows, &passing->frame, &passing->key);
-	connections_prefetch(&nat->flows, passing->key.hash);
-	return VERDICT_FLOW;
+	return passing_key(&passing->base, &nat->flows);
+}
+
+void nat_look_inside(struct nat *nat, struct nat_passing *burst, uint16_t nb_frames)
+{
+	for (uint16_t i = 0; i < nb_frames; i++)
+		if (likely(burst[i].base.verdict == VERDICT_FLOW))
+			nat_table_ask_mapping(&nat->table, burst[i].chain);
+	for (uint16_t i = 0; i < nb_frames; i++)
+		if (likely(burst[i].base.verdict == VERDICT_FLOW))
+			burst[i].base.verdict = find_inside(nat, &burst[i]);
 }
 
 /* The mapping may have gone since it was looked up, with a connection that gave way to one of another frame. */
 static enum verdict look_again(struct nat *nat, struct nat_passing *passing)
 {
-	set_end(&passing->frame.headers, REWRITE_DESTINATION, passing->outside.address, passing->outside.port);
-	passing->guess = 0;
-	return look_from_outside(nat, passing);
+	set_end(&passing->base.frame.headers, REWRITE_DESTINATION, passing->outside.address, passing->outside.port);
+	passing->base.guess = 0;
+	return find_inside(nat, passing);
 }
 
 static enum verdict pass_from_outside(struct nat *nat, struct nat_passing *passing)
 {
-	const struct rewrite_place place = place_of(passing);
 	const struct nat_mapping *mapping;
 	struct connection *flow;
 	enum verdict verdict = VERDICT_FLOW;
@@ -252,9 +275,8 @@ static enum verdict pass_from_outside(struct nat *nat, struct nat_passing *passi
 	if (unlikely(verdict != VERDICT_PASS))
 		return verdict;
 	mapping = passing->mapping;
-	change_end(&place, REWRITE_DESTINATION, mapping->inside.address, mapping->inside.port);
+	change_end(passing, REWRITE_DESTINATION, mapping->inside.address, mapping->inside.port);
 	send_to_station(passing, mapping->mac, mapping->has_mac);
-	passing->changed = true;
 	return VERDICT_PASS;
 }
 
@@ -263,7 +285,7 @@ static enum verdict pass_error_from_outside(struct nat *nat, struct nat_passing 
 {
 	const struct nat_end end = end_of(&quoted->headers, REWRITE_SOURCE);
 	const struct nat_mapping *mapping = nat_table_outside(&nat->table, &end);
-	const struct rewrite_place place = place_of(passing);
+	const struct rewrite_place place = passing_place(&passing->base);
 	const struct connection *flow;
 	struct connection_key key;
 
@@ -283,40 +305,30 @@ static enum verdict pass_error_from_outside(struct nat *nat, struct nat_passing 
 
 /* ------- from inside ------- */
 
-static enum verdict look_from_inside(struct nat *nat, struct nat_passing *passing)
-{
-	connection_key_make(&nat->flows, &passing->frame, &passing->key);
-	connections_prefetch(&nat->flows, passing->key.hash);
-	return VERDICT_FLOW;
-}
-
 static enum verdict pass_from_inside(struct nat *nat, struct nat_passing *passing)
 {
-	struct headers *headers = &passing->frame.headers;
-	const struct rewrite_place place = place_of(passing);
-	const struct nat_outside *outside;
+	struct headers *headers = &passing->base.frame.headers;
 	struct connection *flow;
 	enum verdict verdict = follow(nat, passing, 0, &flow);
 
 	if (unlikely(verdict != VERDICT_PASS))
 		return verdict;
-	outside = &nat->outside[connection_number(&nat->flows, flow)];
-	change_end(&place, REWRITE_SOURCE, outside->address, outside->port);
-	passing->changed = true;
+	change_end(passing, REWRITE_SOURCE, outside_address(flow), outside_port(flow));
 	if (likely(!in_pool(nat, address_in(headers->destination))))
 		return VERDICT_PASS;
 	passing->back = true;
-	passing->guess = 0;
-	set_end(headers, REWRITE_SOURCE, outside->address, outside->port);
-	verdict = look_from_outside(nat, passing);
+	passing->base.guess = 0;
+	set_end(headers, REWRITE_SOURCE, outside_address(flow), outside_port(flow));
+	verdict = ask_outside(nat, passing);
+	if (verdict == VERDICT_FLOW)
+		verdict = find_inside(nat, passing);
 	return verdict == VERDICT_FLOW ? pass_from_outside(nat, passing) : verdict;
 }
 
 /* RFC 5508, 4.2: an error about what was sent to inside; who sends it need not have a mapping of its own. */
 static enum verdict pass_error_from_inside(struct nat *nat, struct nat_passing *passing, struct inspected *quoted)
 {
-	const struct rewrite_place place = place_of(passing);
-	const struct nat_outside *outside;
+	const struct rewrite_place place = passing_place(&passing->base);
 	const struct connection *flow;
 	struct connection_key key;
 
@@ -324,15 +336,14 @@ static enum verdict pass_error_from_inside(struct nat *nat, struct nat_passing *
 	flow = connections_find(&nat->flows, &key, 0, nat->tick);
 	if (flow == NULL || (key.source == flow->opener) != (flow->port == 1))
 		return VERDICT_DROP_unrelated;
-	outside = &nat->outside[connection_number(&nat->flows, flow)];
-	change_quoted(passing, quoted, REWRITE_DESTINATION, outside->address, outside->port);
-	if (is_inside(nat, address_in(passing->frame.headers.source)))
-		change_address(&place, REWRITE_SOURCE, outside->address);
+	change_quoted(passing, quoted, REWRITE_DESTINATION, outside_address(flow), outside_port(flow));
+	if (is_inside(nat, address_in(passing->base.frame.headers.source)))
+		change_address(&place, REWRITE_SOURCE, outside_address(flow));
 	passing->changed = true;
-	if (!in_pool(nat, address_in(passing->frame.headers.destination)))
+	if (!in_pool(nat, address_in(passing->base.frame.headers.destination)))
 		return VERDICT_PASS;
 	passing->back = true;
-	set_end(&quoted->headers, REWRITE_DESTINATION, outside->address, outside->port);
+	set_end(&quoted->headers, REWRITE_DESTINATION, outside_address(flow), outside_port(flow));
 	return pass_error_from_outside(nat, passing, quoted);
 }
 
@@ -340,10 +351,10 @@ static enum verdict pass_error_from_inside(struct nat *nat, struct nat_passing *
 
 static enum verdict look_at_error(struct nat *nat, struct nat_passing *passing, uint16_t in)
 {
-	const uint32_t source = address_in(passing->frame.headers.source);
-	const uint32_t destination = address_in(passing->frame.headers.destination);
+	const uint32_t source = address_in(passing->base.frame.headers.source);
+	const uint32_t destination = address_in(passing->base.frame.headers.destination);
 	struct inspected quoted;
-	const bool sound = inspect_quoted(passing->head, passing->size, &passing->frame, &quoted) &&
+	const bool sound = inspect_quoted(passing->base.head, passing->base.size, &passing->base.frame, &quoted) &&
 			   has_port(quoted.headers.protocol);
 
 	if (in == 1) {
@@ -358,15 +369,13 @@ static enum verdict look_at_error(struct nat *nat, struct nat_passing *passing, 
 
 enum verdict nat_look(struct nat *nat, const struct rte_mbuf *mbuf, struct nat_passing *passing, uint16_t in)
 {
-	const struct headers *headers = &passing->frame.headers;
+	const struct headers *headers = &passing->base.frame.headers;
 	enum verdict verdict;
 	uint32_t source, destination;
 
-	passing->size = (uint16_t)inspect_copy(mbuf, passing->head);
 	passing->changed = passing->back = false;
 	passing->mapping = NULL;
-	passing->guess = 0;
-	verdict = inspect(passing->head, passing->size, mbuf->pkt_len, &passing->frame);
+	verdict = passing_read(&passing->base, mbuf);
 	if (unlikely(headers->ethertype == RTE_ETHER_TYPE_IPV6))
 		return VERDICT_PASS;
 	if (unlikely(verdict == VERDICT_PASS || verdict > VERDICT_LATER))
@@ -388,18 +397,18 @@ enum verdict nat_look(struct nat *nat, const struct rte_mbuf *mbuf, struct nat_p
 	if (unlikely(verdict == VERDICT_LATER))
 		return verdict;
 	if (unlikely(headers->fragment == FRAGMENT_FIRST))
-		passing->first = passing->frame;
-	return in == 0 ? look_from_inside(nat, passing) : look_from_outside(nat, passing);
+		passing->first = passing->base.frame;
+	return in == 0 ? passing_key(&passing->base, &nat->flows) : ask_outside(nat, passing);
 }
 
 /* Others of the datagram go the same way. */
 static void note_first(struct nat *nat, const struct nat_passing *passing, uint64_t tsc)
 {
-	const unsigned network = passing->frame.headers.network;
+	const unsigned network = passing->base.frame.headers.network;
 	struct fragment_way way = {.back = passing->back};
 
-	memcpy(&way.source, passing->head + network + offsetof(struct rte_ipv4_hdr, src_addr), sizeof(way.source));
-	memcpy(&way.destination, passing->head + network + offsetof(struct rte_ipv4_hdr, dst_addr),
+	memcpy(&way.source, passing->base.head + network + offsetof(struct rte_ipv4_hdr, src_addr), sizeof(way.source));
+	memcpy(&way.destination, passing->base.head + network + offsetof(struct rte_ipv4_hdr, dst_addr),
 	       sizeof(way.destination));
 	if (passing->mapping != NULL && passing->mapping->has_mac) {
 		memcpy(way.mac, passing->mapping->mac, sizeof(way.mac));
@@ -410,9 +419,9 @@ static void note_first(struct nat *nat, const struct nat_passing *passing, uint6
 
 static enum verdict pass_later(struct nat *nat, struct nat_passing *passing, uint64_t tsc)
 {
-	const struct rewrite_place place = place_of(passing);
+	const struct rewrite_place place = passing_place(&passing->base);
 	struct fragment_way way;
-	const enum verdict verdict = fragments_find(&nat->fragments, &passing->frame, tsc, &way);
+	const enum verdict verdict = fragments_find(&nat->fragments, &passing->base.frame, tsc, &way);
 
 	if (verdict != VERDICT_PASS)
 		return verdict;
@@ -427,14 +436,14 @@ static enum verdict pass_later(struct nat *nat, struct nat_passing *passing, uin
 
 enum verdict nat_decide(struct nat *nat, struct nat_passing *passing, uint16_t in, uint64_t tsc)
 {
-	enum verdict verdict = passing->verdict;
+	enum verdict verdict = passing->base.verdict;
 
 	if (unlikely(verdict == VERDICT_LATER))
 		return pass_later(nat, passing, tsc);
 	if (verdict != VERDICT_FLOW)
 		return verdict;
 	verdict = in == 0 ? pass_from_inside(nat, passing) : pass_from_outside(nat, passing);
-	if (unlikely(passing->frame.headers.fragment == FRAGMENT_FIRST && verdict == VERDICT_PASS))
+	if (unlikely(passing->base.frame.headers.fragment == FRAGMENT_FIRST && verdict == VERDICT_PASS))
 		note_first(nat, passing, tsc);
 	return verdict;
 }

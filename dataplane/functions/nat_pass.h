@@ -7,24 +7,24 @@
 #define TAILRACE_FUNCTIONS_NAT_PASS_H
 
 #include "nat.h"
+#include "passing.h"
 
 /* A frame on its way. */
 struct nat_passing {
-	uint8_t head[PARSE_BYTES] __rte_cache_aligned;
-	struct inspected frame; /* of one that has a flow: as it is inside */
-	struct connection_key key;
+	struct passing base;	     /* of one that has a flow: as it is inside */
 	struct nat_mapping *mapping; /* from outside: the one that it is for */
 	struct nat_end outside;	     /* and the end that this was found by */
+	uint32_t chain;		     /* where that is looked for */
 	uint64_t changes;	     /* of the table, before */
-	uint32_t guess;
-	uint16_t size;
-	uint8_t verdict; /* enum verdict; in the end PASS or why it is dropped */
 	bool changed, back;
 	struct inspected first; /* of a first fragment: as it came */
 };
 
-/* What a frame's headers say; of one that has a flow, its key, whose bucket is asked for. */
+/* What a frame's headers say; of one from inside that has a flow, its key, whose bucket is asked for. */
 enum verdict nat_look(struct nat *nat, const struct rte_mbuf *mbuf, struct nat_passing *passing, uint16_t in);
+
+/* Of frames from outside that have a flow: its key as it is inside, likewise. */
+void nat_look_inside(struct nat *nat, struct nat_passing *burst, uint16_t nb_frames);
 
 /* What becomes of it, in the order in which frames came. */
 enum verdict nat_decide(struct nat *nat, struct nat_passing *passing, uint16_t in, uint64_t tsc);

@@ -55,6 +55,14 @@ struct nat_mapping *nat_table_inside(const struct nat_table *table, const struct
 	return NULL;
 }
 
+uint32_t nat_table_ask(const struct nat_table *table, const struct nat_end *end)
+{
+	const uint32_t *chain = outside_chain(table, end);
+
+	rte_prefetch0(chain);
+	return (uint32_t)(chain - table->by_outside);
+}
+
 struct nat_mapping *nat_table_outside(const struct nat_table *table, const struct nat_end *end)
 {
 	for (uint32_t at = *outside_chain(table, end); at != 0; at = table->mappings[at].next_outside) {
@@ -194,7 +202,7 @@ int nat_table_open(struct nat_table *table, const struct nat_settings *settings,
 	const uint32_t each = (UINT16_MAX + 1 - NAT_FIRST_PORT) / settings->block;
 	const uint32_t blocks = each * settings->pool.addresses;
 	const uint32_t mappings = connections + 1 + settings->nb_forwards;
-	const uint32_t chains = rte_align32pow2(mappings), host_chains = rte_align32pow2(blocks + 1);
+	const uint32_t chains = rte_align32pow2(2 * mappings), host_chains = rte_align32pow2(blocks + 1);
 
 	*table = (struct nat_table){
 		.settings = settings,

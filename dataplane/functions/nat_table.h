@@ -138,6 +138,17 @@ struct nat_mapping *nat_table_inside(const struct nat_table *table, const struct
 struct nat_mapping *nat_table_outside(const struct nat_table *table, const struct nat_end *end);
 
 /*
+ * That of an end of the pool in steps, so that frames of a burst wait together: where its chain begins, which is asked
+ * for; then the first mapping in it is asked for.
+ */
+uint32_t nat_table_ask(const struct nat_table *table, const struct nat_end *end);
+
+static inline void nat_table_ask_mapping(const struct nat_table *table, uint32_t chain)
+{
+	rte_prefetch0(&table->mappings[table->by_outside[chain]]);
+}
+
+/*
  * Another connection of an inside end: its mapping, or a new one, kept until nat_table_release().  NULL: there can be
  * none, for the reason in `why`.
  */

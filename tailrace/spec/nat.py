@@ -19,7 +19,7 @@ from tailrace.spec.position import Location
 MOST_PREFIXES, MOST_ADDRESSES, MOST_FORWARDS, MOST_BLOCKS = 16, 1024, 64, 16
 FIRST_PORT, PORTS = 1024, 1 << 16
 #: Bytes of what it keeps beside each connection, and of a block and its host.
-_BESIDE, _BLOCK = 64 + 16 + 16, 192
+_BESIDE, _BLOCK = 64 + 32, 192
 #: RFC 1918, and RFC 6598 for what is behind a carrier's NAT.
 INSIDE = ["10.0.0.0/8", "172.16.0.0/12", "192.168.0.0/16", "100.64.0.0/10"]
 
