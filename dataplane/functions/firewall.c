@@ -16,10 +16,12 @@
 #include "common/log.h"
 #include "firewall.h"
 #include "function.h"
+#include "handover.h"
 #include "passing.h"
 
 struct firewall the_firewall;
 static struct connection_limits limits = CONNECTION_LIMITS_DEFAULT;
+static struct handover handover;
 
 /* What is known of the frames of a burst. */
 struct burst {
@@ -188,6 +190,8 @@ static uint16_t firewall_process(struct rte_mbuf **burst, uint16_t nb_frames, ui
 	const uint64_t tsc = rte_rdtsc();
 
 	connections_sweep(&the_firewall.flows, connections_tick(tsc));
+	if (unlikely(handover_waits(&handover)))
+		handover_take(&handover, connections_tick(tsc));
 	return nb_frames > 0 ? firewall_filter(&the_firewall, burst, nb_frames, in, tsc) : 0;
 }
 
@@ -198,7 +202,7 @@ static bool firewall_full(uint16_t in)
 
 static bool firewall_pending(uint16_t queue)
 {
-	return false;
+	return handover_waits(&handover);
 }
 
 /* ------- settings, start and end ------- */
@@ -234,7 +238,8 @@ static int firewall_open(struct rte_mempool *pool, int wake_fd)
 	json_decref(nothing);
 	if (rc != 0)
 		return -ENOMEM;
-	if (fragments_open(&firewall->fragments) != 0 || connections_open(&firewall->flows, &limits) != 0)
+	if (fragments_open(&firewall->fragments) != 0 || connections_open(&firewall->flows, &limits) != 0 ||
+	    handover_open(&handover, &firewall->flows, wake_fd) != 0)
 		return -ENOMEM;
 	return 0;
 }
@@ -256,6 +261,7 @@ static void firewall_describe(json_t *into)
 		json_array_append_new(filtered, describe_port(&the_firewall.counters[port]));
 	json_object_set_new(into, "filtered", filtered);
 	json_object_set_new(into, "connections", connections_describe(&the_firewall.flows));
+	json_object_set_new(into, "handed_over", handover_describe(&handover));
 }
 
 /* Who asks and who configures are one thread, so that the rules stay meanwhile. */
@@ -268,6 +274,7 @@ static void firewall_tables(json_t *tables, unsigned most)
 
 static void firewall_close(void)
 {
+	handover_close(&handover);
 	fragments_close(&the_firewall.fragments);
 	connections_close(&the_firewall.flows);
 	firewall_rules_free(the_firewall.rules);
@@ -281,6 +288,7 @@ static const struct function_keeping firewall_keeping = {
 	.describe = firewall_describe,
 	.tables = firewall_tables,
 	.configure = firewall_configure,
+	.handover = &handover,
 	.close = firewall_close,
 };
 

@@ -21,6 +21,8 @@ enum {
 	FUNCTION_QUEUES = 16, /* of each port, at most */
 };
 
+struct handover;
+
 struct function {
 	const char *name;
 	const char *help; /* one line */
@@ -63,6 +65,9 @@ struct function_keeping {
 	/* Of a function that can be told otherwise while it runs, by another thread: returns 0, or -1 with the error
 	 * filled in, and then it goes on as before.  NULL: it cannot. */
 	int (*configure)(json_t *params, struct control_error *error);
+
+	/* Of a function whose connections another instance may go on with (handover.h); NULL: it has none. */
+	struct handover *handover;
 	void (*close)(void); /* free what is kept; open() may have failed, or not been called */
 };
 

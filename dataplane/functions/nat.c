@@ -15,6 +15,7 @@
 
 #include "common/log.h"
 #include "function.h"
+#include "nat_handover.h"
 #include "nat_pass.h"
 #include "nat_settings.h"
 
@@ -81,6 +82,8 @@ static uint16_t nat_process(struct rte_mbuf **burst, uint16_t nb_frames, uint16_
 	the_nat.tick = connections_tick(tsc);
 	connections_sweep(&the_nat.flows, the_nat.tick);
 	nat_table_sweep(&the_nat.table, the_nat.tick);
+	if (unlikely(handover_waits(&nat_handover)))
+		handover_take(&nat_handover, the_nat.tick);
 	return nb_frames > 0 || the_nat.nb_back > 0 ? nat_translate(&the_nat, burst, nb_frames, in, tsc) : 0;
 }
 
@@ -91,7 +94,7 @@ static bool nat_full(uint16_t in)
 
 static bool nat_pending(uint16_t queue)
 {
-	return the_nat.nb_back > 0;
+	return the_nat.nb_back > 0 || handover_waits(&nat_handover);
 }
 
 /* ------- start and end ------- */
@@ -116,6 +119,8 @@ static int nat_open(struct rte_mempool *pool, int wake_fd)
 		return -ENOMEM;
 	the_nat.settings = &settings;
 	the_nat.flows.removed = nat_connection_ended;
+	if (handover_open(&nat_handover, &the_nat.flows, wake_fd) != 0)
+		return -EIO;
 	return 0;
 }
 
@@ -141,6 +146,7 @@ static void nat_describe(json_t *into)
 		json_array_append_new(translated, describe_port(&the_nat.counters[port]));
 	json_object_set_new(into, "translated", translated);
 	json_object_set_new(into, "connections", connections_describe(&the_nat.flows));
+	json_object_set_new(into, "handed_over", handover_describe(&nat_handover));
 	nat_table_describe(&the_nat.table, into);
 }
 
@@ -153,6 +159,7 @@ static void nat_tables(json_t *tables, unsigned most)
 
 static void nat_close(void)
 {
+	handover_close(&nat_handover);
 	rte_pktmbuf_free_bulk(the_nat.back, the_nat.nb_back);
 	fragments_close(&the_nat.fragments);
 	connections_close(&the_nat.flows);
@@ -167,6 +174,7 @@ static const struct function_keeping nat_keeping = {
 	.pending = nat_pending,
 	.describe = nat_describe,
 	.tables = nat_tables,
+	.handover = &nat_handover,
 	.close = nat_close,
 };
 

@@ -91,21 +91,28 @@ static void wait_in_list(struct nat_table *table, uint32_t number, uint32_t tick
 	table->blocks[0].previous = number;
 }
 
-/* Another block at its host's address; 0: there is none. */
-static uint32_t take_block(struct nat_table *table, uint32_t host_number)
+/* Have a host own a block that is in no list any more. */
+static void own_block(struct nat_table *table, uint32_t host_number, uint32_t number)
 {
 	struct nat_host *host = &table->hosts[host_number];
-	const uint32_t number = table->free_blocks[host->pool_number];
-	struct nat_block *block = &table->blocks[number];
 
-	if (number == 0 || host->nb_blocks == table->settings->blocks)
-		return 0;
-	table->free_blocks[host->pool_number] = block->next;
 	table->left--;
-	*block = (struct nat_block){.host = host_number};
+	table->blocks[number] = (struct nat_block){.host = host_number};
 	host->blocks[host->nb_blocks++] = number;
 	atomic_store_explicit(&table->taken, table->taken + 1, memory_order_relaxed);
 	note(table, number, host, true);
+}
+
+/* Another block at its host's address; 0: there is none. */
+static uint32_t take_block(struct nat_table *table, uint32_t host_number)
+{
+	const struct nat_host *host = &table->hosts[host_number];
+	const uint32_t number = table->free_blocks[host->pool_number];
+
+	if (number == 0 || host->nb_blocks == table->settings->blocks)
+		return 0;
+	table->free_blocks[host->pool_number] = table->blocks[number].next;
+	own_block(table, host_number, number);
 	return number;
 }
 
@@ -149,23 +156,30 @@ void nat_table_sweep(struct nat_table *table, uint32_t tick)
 		give_block_back(table, oldest);
 }
 
+static uint32_t make_host(struct nat_table *table, uint32_t address, uint32_t tags, uint32_t pool_number)
+{
+	const uint32_t number = table->free_host;
+	uint32_t *chain = host_chain(table, address, tags);
+
+	table->free_host = table->hosts[number].next;
+	table->hosts[number] = (struct nat_host){
+		.address = address, .tags = tags, .pool_number = (uint16_t)pool_number, .next = *chain};
+	*chain = number;
+	return number;
+}
+
 /* A host without blocks yet, at an address that has some left; 0: none has. */
 uint32_t nat_host_make(struct nat_table *table, uint32_t address, uint32_t tags)
 {
 	const uint32_t addresses = table->settings->pool.addresses;
 	const struct nat_end end = {.address = address, .tags = tags};
-	uint32_t pool_number = nat_hash(table, &end) % addresses, number = table->free_host, *chain;
+	uint32_t pool_number = nat_hash(table, &end) % addresses;
 
-	if (table->left == 0 || number == 0)
+	if (table->left == 0 || table->free_host == 0)
 		return 0;
 	while (table->free_blocks[pool_number] == 0)
 		pool_number = (pool_number + 1) % addresses;
-	table->free_host = table->hosts[number].next;
-	chain = host_chain(table, address, tags);
-	table->hosts[number] = (struct nat_host){
-		.address = address, .tags = tags, .pool_number = (uint16_t)pool_number, .next = *chain};
-	*chain = number;
-	return number;
+	return make_host(table, address, tags, pool_number);
 }
 
 /* ------- ports ------- */
@@ -242,6 +256,54 @@ bool nat_port_take(struct nat_table *table, uint32_t host_number, struct nat_map
 	mapping->host = host_number;
 	mapping->outside = pool_address(table, host->pool_number);
 	mapping->outside_port = (uint16_t)(first_port(table, block) + (uint32_t)port);
+	return true;
+}
+
+/* Have a free block for a host, or a new one, of this address inside.  Returns the host; 0: it cannot have it. */
+static uint32_t take_this_block(struct nat_table *table, uint32_t address, uint32_t tags, uint32_t number)
+{
+	const uint32_t pool_number = nat_block_pool(table, number);
+	uint32_t host = nat_host_find(table, address, tags), *at = &table->free_blocks[pool_number];
+
+	if (host == 0 && table->free_host == 0)
+		return 0;
+	if (host != 0 &&
+	    (table->hosts[host].pool_number != pool_number || table->hosts[host].nb_blocks == table->settings->blocks))
+		return 0;
+	if (host == 0)
+		host = make_host(table, address, tags, pool_number);
+	while (*at != number)
+		at = &table->blocks[*at].next;
+	*at = table->blocks[number].next;
+	own_block(table, host, number);
+	wait_in_list(table, number, 0);
+	return host;
+}
+
+bool nat_port_take_this(struct nat_table *table, uint32_t address, uint32_t tags, struct nat_mapping *mapping)
+{
+	const int64_t pool_number = nat_prefixes_find(&table->settings->pool, mapping->outside);
+	const uint32_t dynamic = mapping->outside_port - NAT_FIRST_PORT, size = table->settings->block;
+	uint32_t number, host;
+	uint64_t *word, bit;
+
+	if (pool_number < 0 || mapping->outside_port < NAT_FIRST_PORT || dynamic / size >= table->blocks_each)
+		return false;
+	number = (uint32_t)pool_number * table->blocks_each + dynamic / size + 1;
+	word = nat_port_bits(table, number, mapping->inside.protocol) + dynamic % size / NAT_WORD;
+	bit = UINT64_C(1) << dynamic % NAT_WORD;
+	if (*word & bit)
+		return false;
+	host = table->blocks[number].host;
+	if (host == 0)
+		host = take_this_block(table, address, tags, number);
+	if (host == 0 || host != nat_host_find(table, address, tags))
+		return false;
+	if (table->blocks[number].used++ == 0)
+		leave_list(table, &table->blocks[number]);
+	*word |= bit;
+	mapping->block = number;
+	mapping->host = host;
 	return true;
 }
 

@@ -26,6 +26,10 @@ uint64_t *nat_port_bits(const struct nat_table *table, uint32_t block, uint8_t p
 /* A port of one of the host's blocks, or of another one that it takes.  Returns whether there is one. */
 bool nat_port_take(struct nat_table *table, uint32_t host, struct nat_mapping *mapping);
 
+/* That very address and port of the pool, in the mapping, for an inside host, as another instance has given them.
+ * Returns whether it can have them. */
+bool nat_port_take_this(struct nat_table *table, uint32_t address, uint32_t tags, struct nat_mapping *mapping);
+
 void nat_port_free(struct nat_table *table, const struct nat_mapping *mapping, uint32_t tick);
 
 #endif

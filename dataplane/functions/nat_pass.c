@@ -105,33 +105,19 @@ static void send_to_station(struct nat_passing *passing, const uint8_t *mac, boo
 
 /* ------- connections ------- */
 
-/* What a connection's frames from inside leave with is beside its key. */
-static void note_outside(struct nat *nat, struct connection *flow, const struct nat_mapping *mapping)
+void nat_connection_began(struct nat *nat, struct connection *flow, const struct nat_mapping *mapping)
 {
 	flow->marks[0] = (uint32_t)(mapping - nat->table.mappings);
 	flow->marks[1] = mapping->outside;
 	flow->mark = mapping->outside_port;
-}
-
-static struct nat_mapping *mapping_of(struct nat *nat, const struct connection *flow)
-{
-	return &nat->table.mappings[flow->marks[0]];
-}
-
-static uint32_t outside_address(const struct connection *flow)
-{
-	return flow->marks[1];
-}
-
-static uint16_t outside_port(const struct connection *flow)
-{
-	return flow->mark;
+	if (flow->port == 0 && mapping->host != 0)
+		nat->table.hosts[mapping->host].connections++;
 }
 
 void nat_connection_ended(struct connections *flows, uint32_t number)
 {
 	struct nat *nat = container_of(flows, struct nat, flows);
-	struct nat_mapping *mapping = mapping_of(nat, &flows->flows[number]);
+	struct nat_mapping *mapping = nat_mapping_of(nat, &flows->flows[number]);
 
 	if (flows->flows[number].port == 0 && mapping->host != 0)
 		nat->table.hosts[mapping->host].connections--;
@@ -149,9 +135,7 @@ static struct connection *add(struct nat *nat, const struct nat_passing *passing
 		nat_table_release(&nat->table, mapping, nat->tick);
 		return NULL;
 	}
-	note_outside(nat, flow, mapping);
-	if (in == 0 && mapping->host != 0)
-		nat->table.hosts[mapping->host].connections++;
+	nat_connection_began(nat, flow, mapping);
 	return flow;
 }
 
@@ -180,7 +164,7 @@ static enum verdict begin(struct nat *nat, struct nat_passing *passing, uint16_t
 /* One begins in the place of one that has ended, and with its mapping. */
 static enum verdict begin_anew(struct nat *nat, struct nat_passing *passing, uint16_t in, struct connection **flow)
 {
-	struct nat_mapping *mapping = mapping_of(nat, *flow);
+	struct nat_mapping *mapping = nat_mapping_of(nat, *flow);
 	enum verdict verdict;
 
 	mapping->references++;
@@ -313,12 +297,12 @@ static enum verdict pass_from_inside(struct nat *nat, struct nat_passing *passin
 
 	if (unlikely(verdict != VERDICT_PASS))
 		return verdict;
-	change_end(passing, REWRITE_SOURCE, outside_address(flow), outside_port(flow));
+	change_end(passing, REWRITE_SOURCE, nat_outside_address(flow), nat_outside_port(flow));
 	if (likely(!in_pool(nat, address_in(headers->destination))))
 		return VERDICT_PASS;
 	passing->back = true;
 	passing->base.guess = 0;
-	set_end(headers, REWRITE_SOURCE, outside_address(flow), outside_port(flow));
+	set_end(headers, REWRITE_SOURCE, nat_outside_address(flow), nat_outside_port(flow));
 	verdict = ask_outside(nat, passing);
 	if (verdict == VERDICT_FLOW)
 		verdict = find_inside(nat, passing);
@@ -336,14 +320,14 @@ static enum verdict pass_error_from_inside(struct nat *nat, struct nat_passing *
 	flow = connections_find(&nat->flows, &key, 0, nat->tick);
 	if (flow == NULL || (key.source == flow->opener) != (flow->port == 1))
 		return VERDICT_DROP_unrelated;
-	change_quoted(passing, quoted, REWRITE_DESTINATION, outside_address(flow), outside_port(flow));
+	change_quoted(passing, quoted, REWRITE_DESTINATION, nat_outside_address(flow), nat_outside_port(flow));
 	if (is_inside(nat, address_in(passing->base.frame.headers.source)))
-		change_address(&place, REWRITE_SOURCE, outside_address(flow));
+		change_address(&place, REWRITE_SOURCE, nat_outside_address(flow));
 	passing->changed = true;
 	if (!in_pool(nat, address_in(passing->base.frame.headers.destination)))
 		return VERDICT_PASS;
 	passing->back = true;
-	set_end(&quoted->headers, REWRITE_DESTINATION, outside_address(flow), outside_port(flow));
+	set_end(&quoted->headers, REWRITE_DESTINATION, nat_outside_address(flow), nat_outside_port(flow));
 	return pass_error_from_outside(nat, passing, quoted);
 }
 

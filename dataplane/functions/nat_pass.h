@@ -29,6 +29,24 @@ void nat_look_inside(struct nat *nat, struct nat_passing *burst, uint16_t nb_fra
 /* What becomes of it, in the order in which frames came. */
 enum verdict nat_decide(struct nat *nat, struct nat_passing *passing, uint16_t in, uint64_t tsc);
 
+/* What a connection's frames from inside leave with is beside its key. */
+void nat_connection_began(struct nat *nat, struct connection *flow, const struct nat_mapping *mapping);
+
+static inline struct nat_mapping *nat_mapping_of(const struct nat *nat, const struct connection *flow)
+{
+	return &nat->table.mappings[flow->marks[0]];
+}
+
+static inline uint32_t nat_outside_address(const struct connection *flow)
+{
+	return flow->marks[1];
+}
+
+static inline uint16_t nat_outside_port(const struct connection *flow)
+{
+	return flow->mark;
+}
+
 /* A connection's mapping may end with it. */
 void nat_connection_ended(struct connections *flows, uint32_t number);
 

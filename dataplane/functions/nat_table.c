@@ -126,6 +126,46 @@ struct nat_mapping *nat_table_hold(struct nat_table *table, const struct nat_end
 	return mapping;
 }
 
+static struct nat_mapping *make_this(struct nat_table *table, const struct nat_mapping *wanted)
+{
+	const uint32_t number = table->free_mapping;
+	struct nat_mapping *mapping = &table->mappings[number], made = *wanted;
+
+	if (nat_table_outside(table, &(struct nat_end){.address = made.outside,
+						       .port = made.outside_port,
+						       .protocol = made.inside.protocol,
+						       .tags = made.inside.tags}) != NULL ||
+	    !nat_port_take_this(table, made.inside.address, made.inside.tags, &made))
+		return NULL;
+	table->free_mapping = mapping->next_inside;
+	*mapping = made;
+	chain_up(table, number);
+	return mapping;
+}
+
+struct nat_mapping *nat_table_hold_this(struct nat_table *table, const struct nat_end *end, uint32_t outside,
+					uint16_t outside_port, enum verdict *why)
+{
+	const struct nat_mapping wanted = {.inside = *end, .outside = outside, .outside_port = outside_port};
+	struct nat_mapping *mapping = nat_table_inside(table, end);
+	const uint32_t host = mapping != NULL ? mapping->host : nat_host_find(table, end->address, end->tags);
+
+	*why = VERDICT_DROP_host_connections;
+	if (host != 0 && table->hosts[host].connections >= table->settings->host_connections)
+		return NULL;
+	*why = VERDICT_DROP_table_full;
+	if (mapping == NULL && table->free_mapping == 0)
+		return NULL;
+	*why = VERDICT_DROP_no_ports;
+	if (mapping == NULL)
+		mapping = make_this(table, &wanted);
+	else if (mapping->outside != outside || mapping->outside_port != outside_port)
+		return NULL;
+	if (mapping != NULL)
+		mapping->references++;
+	return mapping;
+}
+
 void nat_table_release(struct nat_table *table, struct nat_mapping *mapping, uint32_t tick)
 {
 	const uint32_t number = (uint32_t)(mapping - table->mappings);

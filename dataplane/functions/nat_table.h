@@ -154,6 +154,10 @@ static inline void nat_table_ask_mapping(const struct nat_table *table, uint32_t
  */
 struct nat_mapping *nat_table_hold(struct nat_table *table, const struct nat_end *end, enum verdict *why);
 
+/* Likewise with that very address and port outside, as another instance has given them. */
+struct nat_mapping *nat_table_hold_this(struct nat_table *table, const struct nat_end *end, uint32_t outside,
+					uint16_t outside_port, enum verdict *why);
+
 /* A connection has ended. */
 void nat_table_release(struct nat_table *table, struct nat_mapping *mapping, uint32_t tick);
 

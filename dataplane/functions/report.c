@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 #include "common/log.h"
+#include "handover.h"
 #include "report.h"
 
 enum { ROWS = 20, ROWS_MOST = 10000, WAIT_MOST = 1000 /* ms */ };
@@ -116,10 +117,37 @@ static json_t *method_use_cpus(void *context, json_t *params, struct control_err
 	return forward_use(report->forward, cpus, (unsigned)json_array_size(wanted), (unsigned)wait, error);
 }
 
+/* NULL with the error filled in: it follows no connections. */
+static struct handover *handover_of(const struct report *report, struct control_error *error)
+{
+	const struct function *function = report->forward->function;
+
+	if (function->keeping != NULL && function->keeping->handover != NULL)
+		return function->keeping->handover;
+	control_fail(error, CONTROL_FAILED, "a %s has no connections to hand over", function->name);
+	return NULL;
+}
+
+static json_t *method_give_connections(void *context, json_t *params, struct control_error *error)
+{
+	struct handover *handover = handover_of(context, error);
+
+	return handover != NULL ? handover_give(handover, params, error) : NULL;
+}
+
+static json_t *method_take_connections(void *context, json_t *params, struct control_error *error)
+{
+	struct handover *handover = handover_of(context, error);
+
+	return handover != NULL ? handover_receive(handover, params, error) : NULL;
+}
+
 static const struct control_method methods[] = {
 	{"show", method_show, CONTROL_PARAMS("most")},
 	{"configure", method_configure, NULL},
 	{"use_cpus", method_use_cpus, CONTROL_PARAMS("cpus", "wait_ms")},
+	{"give_connections", method_give_connections, CONTROL_PARAMS("from", "since")},
+	{"take_connections", method_take_connections, CONTROL_PARAMS("connections")},
 };
 
 int report_open(struct report *report, const char *path, struct forward *forward)

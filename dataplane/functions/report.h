@@ -4,7 +4,8 @@
  * ask on a control socket (common/control.h).  Its method `show` takes `most`, the rows of each table that are wanted,
  * and returns `function`, `counters` and `tables`: of each table `total` and `rows`.  `configure` tells a function what
  * it can be told while it runs.  `use_cpus` takes `cpus`, one for each forwarding thread from now on, and `wait_ms`,
- * the time that the first frame is waited for, and returns what forward_use() says.
+ * the time that the first frame is waited for, and returns what forward_use() says.  `give_connections` and
+ * `take_connections` hand connections over to the instance that replaces this one (handover.h).
  */
 #ifndef TAILRACE_FUNCTIONS_REPORT_H
 #define TAILRACE_FUNCTIONS_REPORT_H

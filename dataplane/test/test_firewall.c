@@ -7,6 +7,7 @@
 #include "test/frame_builder.h"
 
 #include <netinet/in.h>
+#include <pthread.h>
 
 #include <rte_cycles.h>
 #include <rte_eal.h>
@@ -17,6 +18,7 @@
 #include "common/grace.h"
 #include "functions/firewall.h"
 #include "functions/function.h"
+#include "functions/handover.h"
 
 #define CONNECTIONS 64
 enum { FRAMES = 512, CLIENT = 0x0a000002, SERVER = 0x0a000102, OTHER = 0x0a000103 };
@@ -713,6 +715,170 @@ static void chains_of_extension_headers_are_bounded(void **state)
 	expect(DROP_extension, 0, frame);
 }
 
+/* ------- connections are handed over ------- */
+
+static _Atomic bool forwards;
+
+/* In the place of the forwarding thread, which has no frames. */
+static void *forward(void *unused)
+{
+	while (forwards)
+		for (uint16_t in = 0; in < 2; in++)
+			firewall.process(NULL, 0, in, 0);
+	return NULL;
+}
+
+static json_t *given(json_t *params)
+{
+	struct control_error error;
+	json_t *page = handover_give(firewall.keeping->handover, params, &error);
+
+	json_decref(params);
+	assert_non_null(page);
+	return page;
+}
+
+/* What became of records; NULL: they are none. */
+static json_t *received(const char *records)
+{
+	json_t *params = json_pack("{s:s}", "connections", records), *counts;
+	struct control_error error;
+	pthread_t thread;
+
+	forwards = true;
+	assert_int_equal(pthread_create(&thread, NULL, forward, NULL), 0);
+	counts = handover_receive(firewall.keeping->handover, params, &error);
+	forwards = false;
+	pthread_join(thread, NULL);
+	now = rte_rdtsc(); /* that thread's clock */
+	json_decref(params);
+	return counts;
+}
+
+static void expect_counted(const char *records, const char *name, unsigned number)
+{
+	json_t *counts = received(records), *each;
+	json_int_t all = 0;
+	const char *key;
+
+	assert_non_null(counts);
+	json_object_foreach (counts, key, each)
+		all += json_integer_value(each);
+	assert_int_equal(json_integer_value(json_object_get(counts, name)), number);
+	assert_int_equal(all, number);
+	json_decref(counts);
+}
+
+static void begin_anew(void)
+{
+	firewall.keeping->close();
+	assert_int_equal(firewall.keeping->open(pool, -1), 0);
+	assert_null(tell(rules));
+}
+
+static const char *records_of(const json_t *page)
+{
+	return json_string_value(json_object_get(page, "connections"));
+}
+
+static void connections_go_on_in_another_instance(void **state)
+{
+	json_t *page, *later;
+
+	now = rte_rdtsc();
+	handshake();
+	expect(PASS, 0, icmp4(CLIENT, SERVER, 8, 7));
+	expect(PASS, 0, udp4(CLIENT, SERVER, 1000, 53));
+	expect(PASS, 0, chain6(NULL, 0));
+	page = given(json_object());
+	assert_int_equal(json_integer_value(json_object_get(page, "next")), 0);
+	later = given(json_pack("{s:i}", "from", CONNECTIONS + 1));
+	assert_string_equal(records_of(later), "");
+	json_decref(later);
+	begin_anew();
+	expect(DROP_state, 1, SERVER_SENDS(ACK));
+	expect_counted(records_of(page), "taken", 4);
+	assert_int_equal(the_firewall.flows.used, 4);
+	assert_int_equal(the_firewall.flows.begun, 0);
+	expect(PASS, 1, SERVER_SENDS(ACK));
+	expect(PASS, 1, icmp4(SERVER, CLIENT, 0, 7));
+	expect(PASS, 1, udp4(SERVER, CLIENT, 53, 1000));
+	expect_counted(records_of(page), "known", 4);
+	json_decref(page);
+}
+
+/* What was copied before the handshake's end, and once more after it. */
+static void a_state_of_later_takes_the_place_of_an_earlier_one(void **state)
+{
+	json_t *before, *after;
+
+	now = rte_rdtsc() - rte_get_tsc_hz();
+	expect(PASS, 0, CLIENT_SENDS(SYN));
+	before = given(json_object());
+	now = rte_rdtsc();
+	expect(PASS, 1, SERVER_SENDS(SYN | ACK));
+	expect(PASS, 0, CLIENT_SENDS(ACK));
+	after = given(json_pack("{s:I}", "since", (json_int_t)connections_tick(now)));
+	begin_anew();
+	expect_counted(records_of(before), "taken", 1);
+	assert_int_equal(state_now(), CONNECTION_syn_sent);
+	expect_counted(records_of(after), "updated", 1);
+	assert_int_equal(state_now(), CONNECTION_established);
+	json_decref(before);
+	json_decref(after);
+}
+
+static void a_table_that_is_full_of_connections_takes_no_more(void **state)
+{
+	unsigned known = 0;
+	json_t *page;
+
+	now = rte_rdtsc();
+	handshake();
+	page = given(json_object());
+	begin_anew();
+	for (uint16_t port = 1; known < CONNECTIONS; port++) {
+		struct frame out = udp4(CLIENT, SERVER, port, 53), back = udp4(SERVER, CLIENT, 53, port);
+
+		if (pass(&out, 0) == VERDICT_PASS && pass(&back, 1) == VERDICT_PASS)
+			known++;
+	}
+	expect_counted(records_of(page), "no_room", 1);
+	json_decref(page);
+}
+
+/* Each byte of a record wrong in turn: it is refused, or makes another flow that holds. */
+static void what_is_handed_over_is_not_believed(void **state)
+{
+	struct handover *handover = firewall.keeping->handover;
+	unsigned malformed = 0;
+	json_t *page;
+	char *text;
+
+	now = rte_rdtsc();
+	handshake();
+	page = given(json_object());
+	text = strdup(records_of(page));
+	assert_int_equal(strlen(text), 2 * sizeof(struct handover_record));
+	begin_anew();
+	for (unsigned at = 0; text[at] != '\0'; at++) {
+		const char right = text[at];
+
+		text[at] = right == 'f' ? '0' : 'f';
+		json_decref(received(text));
+		text[at] = right;
+	}
+	malformed = handover->counts[HANDOVER_malformed];
+	assert_true(malformed > sizeof(struct handover_record) / 2);
+	assert_int_equal(the_firewall.flows.used, handover->counts[HANDOVER_taken]);
+	text[7] = 'x';
+	assert_null(received(text));
+	text[7] = '\0';
+	assert_null(received(text));
+	free(text);
+	json_decref(page);
+}
+
 static int start_dpdk(void **state)
 {
 	char *arguments[] = {"firewall", "--no-huge", "--no-pci", "--no-telemetry",	 "--no-shconf", "-l",
@@ -755,6 +921,10 @@ int main(void)
 		TEST(neighbours_find_each_other),
 		TEST(ipv6_is_followed_too),
 		TEST(chains_of_extension_headers_are_bounded),
+		TEST(connections_go_on_in_another_instance),
+		TEST(a_state_of_later_takes_the_place_of_an_earlier_one),
+		TEST(a_table_that_is_full_of_connections_takes_no_more),
+		TEST(what_is_handed_over_is_not_believed),
 	};
 #undef TEST
 

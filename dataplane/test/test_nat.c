@@ -11,6 +11,7 @@
 
 #include "functions/function.h"
 #include "functions/nat.h"
+#include "functions/nat_handover.h"
 
 #define CONNECTIONS 64
 enum { FRAMES = 512, HOST = 0x0a000002, OTHER = 0x0a000003, SERVER = 0xc0000201, STRANGER = 0xc0000202 };
@@ -420,6 +421,96 @@ static void a_vlan_is_another_network(void **state)
 	expect(DROP_unmapped, 1, tagged);
 }
 
+/* ------- connections are handed over ------- */
+
+/* All that the NAT knows, as records. */
+static unsigned read_records(struct handover_record *records)
+{
+	struct connection flow;
+	unsigned count = 0;
+
+	for (uint32_t number = 1; number <= the_nat.flows.most; number++) {
+		if (!connections_copy(&the_nat.flows, number, &flow))
+			continue;
+		records[count] = (struct handover_record){
+			.seen = flow.seen, .state = flow.state, .opener = flow.opener, .port = flow.port};
+		memcpy(records[count].key, flow.key, sizeof(flow.key));
+		nat_handover.fill(&the_nat.flows, &flow, &records[count++]);
+	}
+	return count;
+}
+
+static enum handover_result take(const struct handover_record *record)
+{
+	the_nat.tick = connections_tick(now);
+	return handover_take_one(&nat_handover, record, the_nat.tick);
+}
+
+static void a_connection_keeps_its_address_in_another_instance(void **state)
+{
+	struct handover_record records[CONNECTIONS];
+	const struct seen out = sent(tcp(HOST, 2000, SERVER, 99, 2), 0), beside = sent(udp(HOST, 3000, SERVER, 53), 0);
+	const struct seen in = sent(tcp(SERVER, 5000, FORWARDED, 80, 2), 1);
+	struct seen other;
+
+	assert_int_equal(in.destination, OTHER);
+	assert_int_equal(read_records(records), 3);
+	end(state);
+	begin("endpoint-independent");
+	for (unsigned i = 0; i < 3; i++)
+		assert_int_equal(take(&records[i]), HANDOVER_taken);
+	assert_int_equal(take(&records[0]), HANDOVER_known);
+	assert_int_equal(the_nat.flows.used, 3);
+	assert_int_equal(sent(tcp(SERVER, 99, out.source, out.from, 18), 1).to, 2000);
+	other = sent(udp(HOST, 3000, STRANGER, 54), 0);
+	assert_int_equal(other.source, beside.source);
+	assert_int_equal(other.from, beside.from);
+	/* Its block and ports are taken: another host gets others. */
+	other = sent(udp(OTHER, 3000, SERVER, 53), 0);
+	assert_true(other.source != beside.source || other.from != beside.from);
+	wait_seconds(7440 + 300);
+	for (unsigned i = 0; i < CONNECTIONS; i++)
+		connections_sweep(&the_nat.flows, connections_tick(now) + i);
+	assert_int_equal(the_nat.table.mapped, 2); /* the forwards */
+}
+
+static void what_cannot_be_here_is_not_taken(void **state)
+{
+	struct handover_record records[CONNECTIONS], wrong;
+	const struct seen out = sent(udp(HOST, 3000, SERVER, 53), 0);
+
+	assert_int_equal(read_records(records), 1);
+	end(state);
+	begin("endpoint-independent");
+	wrong = records[0];
+	wrong.outside = POOL + 2; /* not of the pool */
+	assert_int_equal(take(&wrong), HANDOVER_unfit);
+	wrong = records[0];
+	wrong.outside_port = 80; /* nobody's but a forward's */
+	assert_int_equal(take(&wrong), HANDOVER_unfit);
+	wrong = records[0];
+	wrong.outside = FORWARDED, wrong.outside_port = 1024; /* a forward's */
+	assert_int_equal(take(&wrong), HANDOVER_unfit);
+	wrong = records[0];
+	wrong.port = 1; /* the server would be inside */
+	assert_int_equal(take(&wrong), HANDOVER_unfit);
+	wrong = records[0];
+	wrong.seen -= (uint32_t)(rte_get_tsc_hz() * 200 >> CONNECTION_TICK_SHIFT);
+	assert_int_equal(take(&wrong), HANDOVER_aged);
+	wrong.seen = connections_tick(now) + 100; /* of later */
+	assert_int_equal(take(&wrong), HANDOVER_malformed);
+	assert_int_equal(the_nat.table.mapped, 2);
+	assert_int_equal(the_nat.table.taken, 0);
+	/* Another host has the block already. */
+	assert_int_equal(take(&records[0]), HANDOVER_taken);
+	wrong = records[0];
+	((struct headers *)wrong.key)->destination[3] ^= 8; /* another host inside */
+	wrong.outside_port ^= 2;			    /* another port of the block */
+	assert_int_equal(take(&wrong), HANDOVER_unfit);
+	assert_int_equal(the_nat.table.taken, 1);
+	assert_int_equal(sent(udp(SERVER, 53, out.source, out.from), 1).to, 3000);
+}
+
 static void settings_are_checked(void **state)
 {
 	assert_non_null(nat.set("pool", "198.51.100.0/31"));
@@ -459,6 +550,8 @@ int main(int argc, char **argv)
 		TEST(what_is_of_no_inside_host_stays),
 		TEST(what_must_not_be_is_dropped),
 		TEST(a_vlan_is_another_network),
+		TEST(a_connection_keeps_its_address_in_another_instance),
+		TEST(what_cannot_be_here_is_not_taken),
 		TEST(settings_are_checked),
 	};
 

@@ -15,6 +15,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from tailrace.errors import Failure, Mistake, Refused, TailraceError
+from tailrace.functions.handover import FOLLOWING, HandOver
 from tailrace.functions.runtimes import STARTERS
 from tailrace.functions.show import tell
 from tailrace.functions.threads import WAIT_MS, Resized
@@ -73,6 +74,9 @@ def change_over(
         node.wait_for(staged, processes=started)
         node.wait_for_functions(wanted.start, started)
         tell_functions(state, node.plan, wanted.tell)
+        handed = _hand_overs(state, node.plan, wanted)
+        for each in handed:
+            each.step()
         if wanted.resize:
             node.resized |= resize_functions(state, node.plan, wanted.resize, node.began, WAIT_MS)
         if wanted.config_changes and not (state.record.changing is not None and state.record.changing.arrived):
@@ -89,6 +93,10 @@ def change_over(
         state.record.version = base
         commit()
         state.save()
+        for each in handed:  # what has begun, and what has changed, while the others were handed over
+            each.step()
+            if (said := each.said()) is not None:
+                node.notes.append(said)
         problems = end_processes(state, wanted.stop) + end_namespaces(
             state, {each.name for each in node.plan.functions}
         )
@@ -107,6 +115,21 @@ def tell_functions(state: State, plan: Plan, names: Collection[str]) -> None:
         told, process = plan.function(name).told, instance_name(name, state.record.instances.get(name, 1))
         if told is not None and process in running:
             tell(state, running[process], told)
+
+
+def _hand_overs(state: State, plan: Plan, wanted: Difference) -> list[HandOver]:
+    """Of functions of which a new instance replaces one that is alive, and can go on with its connections."""
+    running = {each.name: each for each in state.processes()}
+    found = []
+    for name in wanted.start:
+        new = running.get(instance_name(name, wanted.instances.get(name, 1)))
+        old = next((running[each] for each in wanted.stop if each in running and function_name(each) == name), None)
+        if new is None or old is None or old.runtime != new.runtime or not old.id.alive():
+            continue
+        planned = plan.function(name)
+        if planned.kind in FOLLOWING and STARTERS[planned.runs].tells:
+            found.append(HandOver(state, old, new))
+    return found
 
 
 def resize_functions(

@@ -14,6 +14,8 @@ from functools import partial
 from pathlib import Path
 
 import pytest
+from conversation import ECHO as REPEATER
+from conversation import conversation
 from iperf import iperf
 from routed_hosts import Host, Scene, joined
 from running_node import needs_a_node, wait_until
@@ -162,3 +164,34 @@ def test_a_forward_leads_inside_from_both_sides(scene: Scene) -> None:
 
 def answers(host: Host) -> bool:
     return "200 OK" in host.run("curl", "-sS", "-I", "--max-time", "20", FORWARDED, status=None)
+
+
+def test_connections_keep_their_addresses_when_the_instance_is_replaced(scene: Scene) -> None:
+    """The outside host would reset a connection that comes from another port."""
+    with (
+        serving(scene.right, WEB, "python3", "-c", REPEATER, str(WEB)),
+        conversation(scene.left.namespace, scene.right.addresses[4], WEB) as idle,
+    ):
+        assert idle.says("before") == "before"
+        ends = outside_ends(scene)
+        spec = scene.command.folder / "spec.yaml"
+        text = spec.read_text()
+        assert "pool: 198.51.100.0/28\n" in text
+        said = scene.command(
+            "apply", scene.command.spec(text.replace("pool:", "connections: 5000\n      pool:"), "other.yaml")
+        ).stdout
+        assert re.search("gate: [1-9][0-9]* connections handed over$", said, re.M), said
+        assert outside_ends(scene) == ends
+        assert idle.says("after") == "after"
+        scene.command("function", "restart", "gate")
+        assert idle.says("at last") == "at last"
+        assert outside_ends(scene) == ends
+    counters = json.loads(scene.command("function", "show", "gate", "--json").stdout)["counters"]
+    assert counters["handed_over"]["taken"] >= 1
+    assert counters["handed_over"]["unfit"] == counters["handed_over"]["malformed"] == 0
+    assert [port["drop_state"] for port in counters["translated"]] == [0, 0]
+
+
+def outside_ends(scene: Scene) -> set[str]:
+    """What the outside host sees of the conversation."""
+    return set(re.findall(r"198\.51\.100\.\d+:\d+", scene.right.run("ss", "-tn", "state", "established")))

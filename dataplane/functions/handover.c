@@ -1,0 +1,319 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <errno.h>
+#include <poll.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/eventfd.h>
+#include <unistd.h>
+
+#include <netinet/in.h>
+#include <rte_common.h>
+#include <rte_cycles.h>
+#include <rte_ether.h>
+
+#include "common/log.h"
+#include "function.h"
+#include "handover.h"
+
+enum {
+	SCAN = 1 << 20,	 /* entries that are looked at for a page */
+	PATIENCE = 2000, /* ms that the forwarding thread has for a batch */
+	RECORD = sizeof(struct handover_record),
+};
+
+static const char *const result_names[HANDOVER_NB_RESULTS] = {
+#define X(name) #name,
+	HANDOVER_RESULTS(X)
+#undef X
+};
+
+int handover_open(struct handover *handover, struct connections *flows, int wake_fd)
+{
+	handover->flows = flows;
+	handover->wake_fd = wake_fd;
+	handover->done_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+	if (handover->done_fd >= 0)
+		return 0;
+	log_error("eventfd: %s", strerror(errno));
+	return -errno;
+}
+
+void handover_close(struct handover *handover)
+{
+	if (handover->flows != NULL && handover->done_fd >= 0)
+		close(handover->done_fd);
+	handover->flows = NULL;
+	atomic_store(&handover->offered, false);
+	memset(handover->counts, 0, sizeof(handover->counts));
+	handover->given = 0;
+}
+
+/* ------- one record ------- */
+
+/* What a flow of this protocol can be in. */
+static bool fits_protocol(unsigned state, const struct headers *headers)
+{
+	const bool icmp = headers->protocol == (headers->family == HEADERS_IPV4 ? IPPROTO_ICMP : IPPROTO_ICMPV6);
+
+	if (headers->protocol == IPPROTO_TCP)
+		return state >= CONNECTION_syn_sent && state <= CONNECTION_reset && headers->has_ports;
+	if (icmp)
+		return (state == CONNECTION_asked || state == CONNECTION_answered) && headers->zero[0] != 0 &&
+		       headers->source_port == headers->destination_port && !headers->has_ports;
+	return state == CONNECTION_one_way || state == CONNECTION_two_way;
+}
+
+static bool is_tag(uint16_t tag)
+{
+	return tag == 0 || (tag & ~0xfff) == HEADERS_VLAN;
+}
+
+static bool fits_family(const struct headers *headers)
+{
+	static const uint8_t zeros[12];
+
+	if (headers->family == HEADERS_IPV6)
+		return headers->ethertype == RTE_ETHER_TYPE_IPV6;
+	return headers->family == HEADERS_IPV4 && headers->ethertype == RTE_ETHER_TYPE_IPV4 &&
+	       memcmp(headers->source + 4, zeros, sizeof(zeros)) == 0 &&
+	       memcmp(headers->destination + 4, zeros, sizeof(zeros)) == 0;
+}
+
+/* The key of a record that holds, as connection_key_make() makes it of the opener's first frame. */
+static bool read_key(const struct handover *handover, const struct handover_record *record, struct connection_key *key)
+{
+	struct inspected frame = {.event = EVENT_DATAGRAM};
+	struct headers *headers = &frame.headers;
+
+	memcpy(headers->key, record->key, sizeof(record->key));
+	if (record->state == CONNECTION_none || record->state >= CONNECTION_NB_STATES || record->opener > 1 ||
+	    record->port > 1 || record->has_mac > 1 || record->zero != 0)
+		return false;
+	if (!fits_family(headers) || !fits_protocol(record->state, headers) || !is_tag(headers->vlan) ||
+	    !is_tag(headers->inner_vlan) || (headers->inner_vlan != 0 && headers->vlan == 0) ||
+	    headers->has_ports > 1 || headers->zero[1] > 1 || headers->zero[2] != 0)
+		return false;
+	frame.query = headers->zero[0];
+	if (frame.query != 0)
+		frame.event = headers->zero[1] ? EVENT_ANSWER : EVENT_QUERY;
+	connection_key_make(handover->flows, &frame, key);
+	key->source = record->opener;
+	/* Other ends would be in another order. */
+	return memcmp(key->words, record->key, sizeof(record->key)) == 0 &&
+	       memcmp(headers->source, headers->destination, sizeof(headers->source)) != 0;
+}
+
+static enum handover_result update(struct connections *flows, struct connection *flow,
+				   const struct handover_record *record, uint32_t seen)
+{
+	/* Ticks wrap; of two within half of the range one is later. */
+	if (flow->opener != record->opener || flow->port != record->port || (int32_t)(seen - flow->seen) <= 0)
+		return HANDOVER_known;
+	connections_enter(flows, flow, record->state, seen);
+	return HANDOVER_updated;
+}
+
+enum handover_result handover_take_one(struct handover *handover, const struct handover_record *record, uint32_t tick)
+{
+	struct connections *flows = handover->flows;
+	enum handover_result result;
+	struct connection_key key;
+	struct connection *flow;
+	uint32_t seen;
+
+	if (!read_key(handover, record, &key))
+		return HANDOVER_malformed;
+	if ((int32_t)(tick - record->seen) < -1) /* the TSCs of two sockets may differ a little */
+		return HANDOVER_malformed;
+	seen = (int32_t)(tick - record->seen) < 0 ? tick : record->seen;
+	if (tick - seen > flows->timeouts[record->state])
+		return HANDOVER_aged;
+	flow = connections_find(flows, &key, 0, tick);
+	if (flow != NULL)
+		return update(flows, flow, record, seen);
+	if (handover->begin != NULL) {
+		result = handover->begin(flows, record);
+		if (result != HANDOVER_taken)
+			return result;
+	}
+	flow = connections_add(flows, &key, record->state, record->port, tick);
+	if (handover->end != NULL)
+		handover->end(flows, record, flow);
+	if (flow == NULL)
+		return HANDOVER_no_room;
+	flow->seen = seen;
+	function_count(&flows->begun, (uint64_t)-1); /* not here */
+	return HANDOVER_taken;
+}
+
+/* ------- the forwarding thread ------- */
+
+void handover_take(struct handover *handover, uint32_t tick)
+{
+	const uint64_t one = 1;
+
+	for (unsigned i = 0; i < HANDOVER_ROUND && handover->next < handover->nb; i++)
+		function_count(&handover->counts[handover_take_one(handover, &handover->batch[handover->next++], tick)],
+			       1);
+	if (handover->next < handover->nb)
+		return;
+	atomic_store_explicit(&handover->offered, false, memory_order_release);
+	(void)!write(handover->done_fd, &one, sizeof(one));
+}
+
+/* ------- the control thread ------- */
+
+static const char digits[] = "0123456789abcdef";
+
+static void write_hex(char *text, const struct handover_record *record)
+{
+	const uint8_t *bytes = (const uint8_t *)record;
+
+	for (unsigned i = 0; i < RECORD; i++) {
+		text[2 * i] = digits[bytes[i] >> 4];
+		text[2 * i + 1] = digits[bytes[i] & 15];
+	}
+}
+
+static int digit_of(char letter)
+{
+	return letter >= '0' && letter <= '9' ? letter - '0' : letter >= 'a' && letter <= 'f' ? letter - 'a' + 10 : -1;
+}
+
+static bool read_hex(const char *text, struct handover_record *record)
+{
+	uint8_t *bytes = (uint8_t *)record;
+
+	for (unsigned i = 0; i < RECORD; i++) {
+		const int high = digit_of(text[2 * i]), low = digit_of(text[2 * i + 1]);
+
+		if (high < 0 || low < 0)
+			return false;
+		bytes[i] = (uint8_t)(high << 4 | low);
+	}
+	return true;
+}
+
+/* A flow as it is at a moment: its thread may be changing it.  Returns false if it is free, or changing still. */
+static bool copy_whole(const struct connections *flows, uint32_t number, struct connection *flow)
+{
+	struct connection again;
+
+	if (!connections_copy(flows, number, flow))
+		return false;
+	return connections_copy(flows, number, &again) && memcmp(flow->key, again.key, sizeof(again.key)) == 0 &&
+	       again.state == flow->state;
+}
+
+static void read_record(const struct handover *handover, const struct connection *flow, struct handover_record *record)
+{
+	*record = (struct handover_record){
+		.seen = flow->seen, .state = flow->state, .opener = flow->opener, .port = flow->port};
+	memcpy(record->key, flow->key, sizeof(record->key));
+	if (handover->fill != NULL)
+		handover->fill(handover->flows, flow, record);
+}
+
+json_t *handover_give(struct handover *handover, json_t *params, struct control_error *error)
+{
+	const uint32_t tick = connections_tick(rte_rdtsc());
+	json_int_t from = 1, since = -1, number;
+	struct handover_record record;
+	struct connection flow;
+	unsigned count = 0;
+	json_t *given;
+	char *text;
+
+	if (control_unpack(params, error, "{s?:I, s?:I}", "from", &from, "since", &since) != 0)
+		return NULL;
+	if (from < 1 || since > UINT32_MAX)
+		return control_fail(error, CONTROL_INVALID_PARAMS, "from: expected an entry, from 1; since: a tick");
+	text = malloc((size_t)HANDOVER_PAGE * 2 * RECORD + 1);
+	if (text == NULL)
+		return control_fail(error, CONTROL_FAILED, "no memory for a page of connections");
+	for (number = from; number <= (json_int_t)handover->flows->most && number - from < SCAN; number++) {
+		if (count == HANDOVER_PAGE)
+			break;
+		if (!copy_whole(handover->flows, (uint32_t)number, &flow) ||
+		    (since >= 0 && (int32_t)(flow.seen - (uint32_t)since) < 0))
+			continue;
+		read_record(handover, &flow, &record);
+		write_hex(text + (size_t)count++ * 2 * RECORD, &record);
+	}
+	function_count(&handover->given, count);
+	given = json_pack("{s:s%, s:I, s:I}", "connections", text, (size_t)count * 2 * RECORD, "next",
+			  number <= (json_int_t)handover->flows->most ? number : (json_int_t)0, "tick",
+			  (json_int_t)tick);
+	free(text);
+	return given;
+}
+
+static json_t *counts_of(const uint64_t counts[HANDOVER_NB_RESULTS])
+{
+	json_t *object = json_object();
+
+	for (unsigned i = 0; i < HANDOVER_NB_RESULTS; i++)
+		json_object_set_new(object, result_names[i], json_integer((json_int_t)counts[i]));
+	return object;
+}
+
+static void read_counts(const struct handover *handover, uint64_t counts[HANDOVER_NB_RESULTS])
+{
+	for (unsigned i = 0; i < HANDOVER_NB_RESULTS; i++)
+		counts[i] = atomic_load_explicit(&handover->counts[i], memory_order_relaxed);
+}
+
+/* Have the forwarding thread take the batch.  Returns whether it did in time; one that comes later is taken as well. */
+static bool offer(struct handover *handover, uint32_t count)
+{
+	struct pollfd done = {.fd = handover->done_fd, .events = POLLIN};
+	uint64_t one = 1, before;
+
+	(void)!read(handover->done_fd, &before, sizeof(before)); /* of one that was not waited for */
+	handover->nb = count;
+	handover->next = 0;
+	atomic_store_explicit(&handover->offered, true, memory_order_release);
+	(void)!write(handover->wake_fd, &one, sizeof(one));
+	while (poll(&done, 1, PATIENCE) < 0 && errno == EINTR)
+		;
+	return !handover_waits(handover);
+}
+
+json_t *handover_receive(struct handover *handover, json_t *params, struct control_error *error)
+{
+	uint64_t before[HANDOVER_NB_RESULTS], counts[HANDOVER_NB_RESULTS];
+	const char *text;
+	size_t length;
+
+	if (control_unpack(params, error, "{s:s%}", "connections", &text, &length) != 0)
+		return NULL;
+	if (length % (2 * RECORD) != 0 || length / (2 * RECORD) > HANDOVER_PAGE)
+		return control_fail(error, CONTROL_INVALID_PARAMS,
+				    "connections: expected at most %d records of %d bytes in hexadecimal digits",
+				    HANDOVER_PAGE, RECORD);
+	if (handover_waits(handover))
+		return control_fail(error, CONTROL_FAILED, "connections that came before are not taken yet");
+	for (size_t i = 0; i < length / (2 * RECORD); i++)
+		if (!read_hex(text + i * 2 * RECORD, &handover->batch[i]))
+			return control_fail(error, CONTROL_INVALID_PARAMS,
+					    "connections: record %zu: expected hexadecimal digits", i);
+	read_counts(handover, before);
+	if (length > 0 && !offer(handover, (uint32_t)(length / (2 * RECORD))))
+		return control_fail(error, CONTROL_FAILED, "the forwarding thread has not taken them in %d ms",
+				    PATIENCE);
+	read_counts(handover, counts);
+	for (unsigned i = 0; i < HANDOVER_NB_RESULTS; i++)
+		counts[i] -= before[i];
+	return counts_of(counts);
+}
+
+json_t *handover_describe(const struct handover *handover)
+{
+	uint64_t counts[HANDOVER_NB_RESULTS];
+	json_t *object;
+
+	read_counts(handover, counts);
+	object = counts_of(counts);
+	json_object_set_new(object, "given", json_integer((json_int_t)handover->given));
+	return object;
+}

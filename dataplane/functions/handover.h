@@ -1,0 +1,106 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Connections that one instance of a function gives to the one that replaces it.  The node reads them from the old one
+ * and writes them to the new one, a page at a time: before frames are led to the new one, and once more after that,
+ * what the old one has seen since.
+ *
+ * What is handed over is hostile input: each record is checked as if it had been made up.  The control thread reads a
+ * page into a batch, which the forwarding thread takes, some records a round: the table stays its own.
+ */
+#ifndef TAILRACE_FUNCTIONS_HANDOVER_H
+#define TAILRACE_FUNCTIONS_HANDOVER_H
+
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stdint.h>
+
+#include <jansson.h>
+#include <rte_branch_prediction.h>
+
+#include "common/control.h"
+#include "connections.h"
+
+enum {
+	HANDOVER_PAGE = 4096, /* records, at most */
+	HANDOVER_ROUND = 32,  /* taken in a round */
+};
+
+/* What becomes of a record, each with a counter of this name. */
+#define HANDOVER_RESULTS(X)                                                          \
+	X(taken)   /* it is known now */                                             \
+	X(updated) /* it was, and the other instance has seen it later */            \
+	X(known)   /* it was, and this instance has seen it later */                 \
+	X(aged)	   /* it was not seen for longer than this instance keeps it */      \
+	X(no_room) /* the table is full of connections in use, or a limit reached */ \
+	X(unfit)   /* by these settings it cannot be: its address, port or block */  \
+	X(malformed)
+
+enum handover_result {
+#define X(name) HANDOVER_##name,
+	HANDOVER_RESULTS(X)
+#undef X
+		HANDOVER_NB_RESULTS
+};
+
+/* As it is sent, as bytes in hexadecimal: both instances are on one host, and of one program. */
+struct handover_record {
+	uint64_t key[CONNECTION_KEY_WORDS];
+	uint32_t seen; /* the tick: one host has one TSC */
+	uint8_t state, opener, port;
+	/* A NAT's: what inside has outside. */
+	uint8_t has_mac;
+	uint8_t mac[6];
+	uint16_t outside_port;
+	uint32_t outside;
+	uint32_t zero;
+};
+
+struct handover {
+	struct connections *flows;
+	/* Of who keeps something beside a flow.  Any thread: write it to the record. */
+	void (*fill)(const struct connections *flows, const struct connection *flow, struct handover_record *record);
+	/* The forwarding thread: have what stands beside a flow that is to be added, and then keep it or let it go
+	 * (`flow` is NULL: it was not added). */
+	enum handover_result (*begin)(struct connections *flows, const struct handover_record *record);
+	void (*end)(struct connections *flows, const struct handover_record *record, struct connection *flow);
+
+	int wake_fd, done_fd;
+	_Atomic bool offered; /* the batch is the forwarding thread's */
+	uint32_t nb, next;
+	_Atomic uint64_t counts[HANDOVER_NB_RESULTS];
+	_Atomic uint64_t given;
+	struct handover_record batch[HANDOVER_PAGE];
+};
+
+/* The other fields are set.  Returns 0, or -errno after logging. */
+int handover_open(struct handover *handover, struct connections *flows, int wake_fd);
+void handover_close(struct handover *handover);
+
+/* ------- the forwarding thread ------- */
+
+static inline bool handover_waits(const struct handover *handover)
+{
+	return atomic_load_explicit(&handover->offered, memory_order_acquire);
+}
+
+/* Take some of the batch. */
+void handover_take(struct handover *handover, uint32_t tick);
+
+/* What becomes of one record: it is taken, or why not. */
+enum handover_result handover_take_one(struct handover *handover, const struct handover_record *record, uint32_t tick);
+
+/* ------- the control thread ------- */
+
+/*
+ * The records from the entry `from` on, of flows seen since the tick `since`, where that is given: {"connections": HEX,
+ * "next": N, "tick": N}; next is 0 at the end.
+ */
+json_t *handover_give(struct handover *handover, json_t *params, struct control_error *error);
+
+/* Take {"connections": HEX}; returns what became of them, when that is known. */
+json_t *handover_receive(struct handover *handover, json_t *params, struct control_error *error);
+
+/* What was handed over since the start. */
+json_t *handover_describe(const struct handover *handover);
+
+#endif

@@ -1,0 +1,85 @@
+"""Connections that the instance of a function gives to the one that replaces it (dataplane/functions/handover.h).
+
+What the old one says is passed on as it is: the new one checks it. Nothing that either says can hold a change up for
+long, or stop it: connections that were not handed over are lost, as if the old one had crashed.
+"""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass, field
+
+from pydantic import BaseModel, NonNegativeInt, TypeAdapter, ValidationError
+
+from tailrace.errors import Fault, TailraceError
+from tailrace.functions.show import call
+from tailrace.node.record import Process, State
+
+FOLLOWING = ("firewall", "nat")
+"""Kinds of which a new instance can go on with connections."""
+_FIRST_SECONDS, _LATER_SECONDS = 60.0, 10.0
+"""For all pages of an instance: all that it has, while the old one carries the frames; what it has seen since."""
+
+
+class _Page(BaseModel):
+    connections: str
+    next: int
+    tick: int
+
+
+_COUNTS = TypeAdapter(dict[str, NonNegativeInt])
+
+
+@dataclass
+class HandOver:
+    """From one instance to another, in two steps: all that it has, and later what it has seen since."""
+
+    state: State
+    old: Process
+    new: Process
+    counts: dict[str, int] = field(default_factory=dict)
+    """What became of the connections, by the new instance's words."""
+    why: str | None = None
+    """Why it was cut short."""
+    since: int | None = None
+
+    def step(self) -> None:
+        """Hands over what was not handed over yet, or says in `why` what has stopped it."""
+        if self.why is not None:
+            return
+        try:
+            self._pages()
+        except (TailraceError, ValidationError) as error:
+            self.why = "its answer is no page of connections" if isinstance(error, ValidationError) else str(error)
+
+    def _pages(self) -> None:
+        seconds = _FIRST_SECONDS if self.since is None else _LATER_SECONDS
+        deadline, at, began = time.monotonic() + seconds, 1, None
+        since = {} if self.since is None else {"since": self.since}
+        while at:
+            page = _Page.model_validate(call(self.state, self.old, "give_connections", **{"from": at}, **since))
+            began = page.tick if began is None else began
+            if page.connections:
+                self._count(call(self.state, self.new, "take_connections", connections=page.connections))
+            if page.next and page.next <= at:
+                raise Fault(f"{self.old.name} does not come to an end of its connections")
+            at = page.next
+            if at and time.monotonic() > deadline:
+                raise Fault(f"{self.old.name} has not given all of its connections in {seconds:.0f} s")
+        self.since = began
+
+    def _count(self, found: object) -> None:
+        for name, number in _COUNTS.validate_python(found).items():
+            self.counts[name] = self.counts.get(name, 0) + number
+
+    def said(self) -> str | None:
+        """What is to be said of it; None: there was nothing to hand over."""
+        name = self.new.name.partition("@")[0]
+        if self.why is not None:
+            return f"{name}: not all connections were handed over: {self.why}"
+        taken = self.counts.get("taken", 0)
+        lost = {each: self.counts.get(each, 0) for each in ("no_room", "unfit", "malformed")}
+        left = ", ".join(f"{number} {each}" for each, number in lost.items() if number)
+        if not taken and not left:
+            return None
+        return f"{name}: {taken} connections handed over" + (f"; not taken: {left}" if left else "")
