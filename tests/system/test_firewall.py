@@ -13,11 +13,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from conversation import ECHO, conversation
 from iperf import iperf
 from one_network import Host, shown
 from running_node import Command, needs_a_node, open_folder, wait_until
 
 from tailrace.functions.show import Shown
+from tailrace.node.record import peek
 
 pytestmark = [*needs_a_node, pytest.mark.requires_program("ip", "ping", "iperf3", "curl")]
 SECONDS = 2
@@ -30,11 +32,11 @@ class Scene:
     right: Host
     command: Command
 
-    def rules(self, *rules: str) -> Path:
+    def rules(self, *rules: str, connections: int = 65536) -> Path:
         """A spec with these rules."""
         listed = "".join(f"        - {{{each}}}\n" for each in rules)
         return self.command.spec(
-            f"functions:\n  fw:\n    kind: firewall\n    firewall:\n"
+            f"functions:\n  fw:\n    kind: firewall\n    firewall:\n      connections: {connections}\n"
             f"      groups: {{right: ['{self.right.addresses[4]}', '{self.right.addresses[6]}']}}\n"
             f"      rules:\n{listed}"
             f"chains: {{wan: [{{if: {self.left.namespace}}}, fw, {{if: {self.right.namespace}}}]}}\n"
@@ -57,7 +59,7 @@ class Scene:
         return next(int(str(each["frames"])) for each in self.shown().tables["rules"].rows if each["rule"] == rule)
 
 
-WEB, PERF = 8000, 5201
+WEB, PERF, TALK = 8000, 5201, 7000
 PING = [
     f"name: ping{version}, action: allow, port: port0, protocol: {name}"
     for version, name in ((4, "icmp"), (6, "icmpv6"))
@@ -160,3 +162,44 @@ def test_rules_are_there_again_after_a_crash(scene: Scene) -> None:
     wait_until(lambda: scene.command.process("fw@2"), 30)
     wait_until(partial(scene.left.reaches, scene.right.addresses[4]))
     assert not scene.right.reaches(scene.left.addresses[4], "-W", "1")
+
+
+def test_connections_go_on_through_an_instance_that_is_replaced(scene: Scene) -> None:
+    """Both by `apply` with another setting and by a restart: one connection is idle meanwhile, one at full speed."""
+    talk = f"name: talk, action: allow, port: port0, protocol: tcp, destination_port: {TALK}"
+    scene.command("apply", scene.rules(*ALLOWED, talk))
+    to = scene.right.addresses[4]
+    with (
+        scene.right.serves(TALK, "python3", "-c", ECHO, str(TALK)),
+        scene.right.serves(PERF, "iperf3", "--server"),
+        conversation(scene.left.namespace, to, TALK) as idle,
+        ThreadPoolExecutor() as beside,
+    ):
+        assert idle.says("before") == "before"
+        begun, instance = scene.frames("perf"), _instance(scene)
+        running = beside.submit(iperf, scene.left.run, to, 8)
+        wait_until(lambda: scene.frames("perf") >= begun + 2)
+        said = scene.command("apply", scene.rules(*ALLOWED, talk, connections=1000)).stdout
+        assert re.search("fw: [1-9][0-9]* connections handed over$", said, re.M), said
+        assert _instance(scene) == instance + 1
+        assert _handed_over(scene)["taken"] >= 3
+        assert idle.says("after") == "after"
+        scene.command("function", "restart", "fw")
+        assert _instance(scene) == instance + 2
+        done = running.result()
+        assert idle.says("at last") == "at last"
+    assert done["sum_received"]["bytes"] > 1e6
+    assert [scene.dropped(port, "drop_state") for port in range(2)] == [0, 0]
+    handed = _handed_over(scene)
+    assert handed["taken"] >= 3 and handed["unfit"] == handed["malformed"] == handed["no_room"] == 0
+    assert re.search("handed_over: taken +[1-9]", scene.command("function", "show", "fw").stdout)
+
+
+def _instance(scene: Scene) -> int:
+    return peek(scene.command.state).instances.get("fw", 1)
+
+
+def _handed_over(scene: Scene) -> dict[str, int]:
+    handed = scene.shown().counters["handed_over"]
+    assert isinstance(handed, dict)
+    return handed
