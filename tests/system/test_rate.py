@@ -12,6 +12,8 @@ from watched_switch import Watched, watched_switch
 
 FRAME = 512
 MEGABIT = 1_000_000
+UNLIMITED = 1.1 * 40 * MEGABIT
+"""More than the rates here let pass; how much more than that depends on what else the machine does."""
 
 
 def bits(received: dict[str, Any]) -> float:
@@ -49,7 +51,7 @@ def test_a_port_sends_no_more_than_its_rate_and_nothing_is_lost(asan_binaries: P
         assert kept(found["ab"], 40 * MEGABIT)
         assert all(each["lost"] == 0 for each in found.values())
         # Those without a limit are not held back by it.
-        assert bits(found["cd"]) > 1.5 * 40 * MEGABIT
+        assert bits(found["cd"]) > UNLIMITED
         assert not watched.drops("a", "b", "c", "d")
 
         limit(watched, "a", {"packets": 4_000})
@@ -59,7 +61,7 @@ def test_a_port_sends_no_more_than_its_rate_and_nothing_is_lost(asan_binaries: P
 
         limit(watched, "a", None)
         found = send(watched, 1.0, ("ab", 60_000))
-        assert bits(found["ab"]) > 1.5 * 40 * MEGABIT
+        assert bits(found["ab"]) > UNLIMITED
 
 
 def test_a_port_is_sent_no_more_than_its_rate(asan_binaries: Path, tmp_path: Path) -> None:
@@ -68,7 +70,7 @@ def test_a_port_is_sent_no_more_than_its_rate(asan_binaries: Path, tmp_path: Pat
         found = send(watched, 3.0, ("ab", 60_000), ("ba", 40_000), ("cd", 5_000))
         assert kept(found["ab"], 40 * MEGABIT)
         assert all(each["lost"] == 0 for each in found.values())
-        assert bits(found["ba"]) > 1.5 * 40 * MEGABIT
+        assert bits(found["ba"]) > UNLIMITED
         assert not watched.drops("a", "b", "c", "d")
 
 
@@ -111,7 +113,7 @@ def test_a_spec_says_what_a_port_sends_and_what_it_is_sent(command: Command, bin
     found = by_name(tester.trial(streams, 3.0))
     assert tester.end() == 0
     assert kept(found["cd"], 10 * MEGABIT)
-    assert bits(found["dc"]) > 1.5 * 40 * MEGABIT
+    assert bits(found["dc"]) > UNLIMITED
 
 
 @pytest.mark.parametrize(
