@@ -175,8 +175,10 @@ def parse_listen(listen: str) -> tuple[str, int]:
 
 
 def metrics(listen: str) -> int:
+    from tailrace.dashboard.host import Host  # not loaded by `top`
+
     host, port = parse_listen(listen)
-    server = serve(sampler_in_use(), host, port)
+    server = serve(sampler_in_use(), Host().verify, host, port)
     print_line(f"Metrics at http://{authority(host, server.server_port)}/metrics")
     sys.stdout.flush()
     try:

@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import re
 import threading
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import Any
 from wsgiref.simple_server import WSGIServer
 
 from prometheus_client import CollectorRegistry, start_http_server
@@ -40,10 +41,11 @@ _HELP = {
 
 
 class PageCollector(Collector):
-    """What a scrape gets."""
+    """What a scrape gets. `verify` says how the host's applied profile stands (`tailrace.dashboard.host`)."""
 
-    def __init__(self, sampler: Sampler) -> None:
+    def __init__(self, sampler: Sampler, verify: Callable[[], Mapping[str, Any]]) -> None:
         self._sampler = sampler
+        self._verify = verify
         self._lock = threading.Lock()  # each scrape has a thread of its own
 
     def collect(self) -> Iterator[Metric]:
@@ -55,6 +57,25 @@ class PageCollector(Collector):
         yield GaugeMetricFamily("tailrace_up", "Whether a switch runs", value=float(snapshot is not None))
         if snapshot is not None:
             yield from metrics(snapshot)
+        yield from host_metrics(self._verify())
+
+
+def host_metrics(verified: Mapping[str, Any]) -> Iterator[Metric]:
+    """How many places of the applied profile stand how, and whether any is not as it was set; nothing where none is
+    applied."""
+    if "counts" not in verified:
+        return
+    places = GaugeMetricFamily(
+        "tailrace_host_places", "Places that the applied profile sets, by how they stand", labels=["profile", "state"]
+    )
+    for state, count in verified["counts"].items():
+        places.add_metric([verified["profile"], state], count)
+    yield places
+    yield GaugeMetricFamily(
+        "tailrace_host_drifted",
+        "Whether something has changed a place since it was set",
+        value=float(verified["drifted"]),
+    )
 
 
 def metrics(snapshot: Snapshot) -> Iterator[Metric]:
@@ -197,10 +218,10 @@ def authority(host: str, port: int) -> str:
     return f"[{host.replace('%', '%25')}]:{port}" if ":" in host else f"{host}:{port}"
 
 
-def serve(sampler: Sampler, host: str, port: int) -> WSGIServer:
+def serve(sampler: Sampler, verify: Callable[[], Mapping[str, Any]], host: str, port: int) -> WSGIServer:
     """Answers scrapes at http://HOST:PORT/metrics from threads of its own; port 0 is any free one. Raises Mistake."""
     registry = CollectorRegistry(auto_describe=False)
-    registry.register(PageCollector(sampler))
+    registry.register(PageCollector(sampler, verify))
     try:
         server, _ = start_http_server(port, host, registry)
     except (OSError, UnicodeError) as error:  # a name may be none that can be looked up

@@ -16,7 +16,7 @@ from prometheus_client.openmetrics.exposition import generate_latest
 from prometheus_client.openmetrics.parser import text_string_to_metric_families
 from served_dashboard import FACTS, MadeUp
 
-from tailrace.observe.metrics import PageCollector
+from tailrace.observe.metrics import PageCollector, host_metrics
 
 PACKAGING = Path(__file__).parents[2] / "packaging"
 RULES = PACKAGING / "prometheus/tailrace.rules.yml"
@@ -26,7 +26,8 @@ GRAFANA = PACKAGING / "grafana/tailrace.json"
 def exposition() -> str:
     sampler = MadeUp(facts=replace(FACTS, crowded={"nat": 3}, restarts={"nat": 1}))
     registry = CollectorRegistry(auto_describe=False)
-    registry.register(PageCollector(sampler))  # type: ignore[arg-type]
+    verified = {"profile": "latency", "drifted": True, "counts": {"right": 40, "drifted": 2}}
+    registry.register(PageCollector(sampler, lambda: verified))  # type: ignore[arg-type]
     text: str = generate_latest(registry).decode()
     return text
 
@@ -45,6 +46,10 @@ def test_the_exposition_is_openmetrics() -> None:
     states = {sample.labels["port"]: sample.value for sample in families["tailrace_port_up"].samples}
     assert (states["nat.0"], states["wan"]) == (1.0, 0.0)
     assert families["tailrace_function_restarts"].type == "counter"
+    places = {sample.labels["state"]: sample.value for sample in families["tailrace_host_places"].samples}
+    assert places == {"right": 40.0, "drifted": 2.0}
+    assert families["tailrace_host_drifted"].samples[0].value == 1.0
+    assert not list(host_metrics({"why": "no profile is applied"}))
 
 
 def test_every_metric_that_is_asked_for_is_there() -> None:

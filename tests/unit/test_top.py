@@ -335,14 +335,14 @@ def test_drops_of_mirrors_are_one_metric_with_the_reason_as_a_label() -> None:
 
 
 def test_scrapes_without_a_switch(tmp_path: Path) -> None:
-    server = serve(Sampler(tmp_path / "none"), "127.0.0.1", 0)
+    server = serve(Sampler(tmp_path / "none"), dict, "127.0.0.1", 0)
     try:
         with urllib.request.urlopen(f"http://127.0.0.1:{server.server_port}/metrics", timeout=10) as answer:
             text = answer.read().decode()
         (family,) = text_string_to_metric_families(text)
         assert (family.name, family.samples[0].value) == ("tailrace_up", 0)
         with pytest.raises(Mistake, match="cannot listen there"):
-            serve(Sampler(tmp_path / "none"), "127.0.0.1", server.server_port)
+            serve(Sampler(tmp_path / "none"), dict, "127.0.0.1", server.server_port)
     finally:
         server.shutdown()
         server.server_close()
@@ -351,4 +351,4 @@ def test_scrapes_without_a_switch(tmp_path: Path) -> None:
 @pytest.mark.parametrize("host", ["a..b", "x" * 70])
 def test_a_name_that_no_host_can_have_is_refused(tmp_path: Path, host: str) -> None:
     with pytest.raises(Mistake, match=f"{host}:0: cannot listen there"):
-        serve(Sampler(tmp_path / "none"), host, 0)
+        serve(Sampler(tmp_path / "none"), dict, host, 0)
