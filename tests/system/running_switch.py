@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import signal
 import subprocess
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -42,6 +44,21 @@ class RunningSwitch:
         self.control.close()
         self.process.kill()
         self.process.wait()
+
+    @contextmanager
+    def held_up(self) -> Iterator[None]:
+        """All of its threads stand still; on a busy machine that takes a while after the signal."""
+        self.process.send_signal(signal.SIGSTOP)
+        try:
+            wait_until(lambda: set(self._thread_states()) <= {"T"}, "all of its threads are stopped")
+            yield
+        finally:
+            self.process.send_signal(signal.SIGCONT)
+
+    def _thread_states(self) -> Iterator[str]:
+        for stat in Path(f"/proc/{self.process.pid}/task").glob("*/stat"):
+            with suppress(OSError):  # it has ended meanwhile
+                yield stat.read_text().rpartition(")")[2].split()[0]
 
     def call(self, method: str, **params: Any) -> Any:
         return self.control.call(method, **params)

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import ctypes
 import os
-import signal
 import subprocess
 import time
 from collections.abc import Iterator
@@ -363,10 +362,9 @@ def test_what_comes_while_the_switch_is_held_up_is_counted_where_it_is_lost(
         switch.add_device("wan", uri)
     switch.wait_state("wan", "up")
     before = switch.counters("wan")
-    switch.process.send_signal(signal.SIGSTOP)
-    for frame in frames(count=6000):
-        end.send(frame)
-    switch.process.send_signal(signal.SIGCONT)
+    with switch.held_up():
+        for frame in frames(count=6000):
+            end.send(frame)
 
     def told() -> int:
         counters = switch.counters("wan")

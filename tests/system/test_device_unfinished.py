@@ -11,7 +11,6 @@ import hashlib
 import itertools
 import os
 import select
-import signal
 import socket
 import struct
 import threading
@@ -489,12 +488,9 @@ def test_long_frames_that_come_while_the_switch_is_held_up_are_taken_or_counted(
     end = End(stacks[1], "eth0")
     count = 500
     before = switch.counters("machine")
-    switch.process.send_signal(signal.SIGSTOP)
-    state = Path(f"/proc/{switch.process.pid}/stat")
-    wait_until(lambda: state.read_text().rpartition(")")[2].split()[0] == "T", "it is stopped")
-    for number in range(count):
-        os.write(machine, unfinished(False, b"", number.to_bytes(4) * 15_000, 60_000, number))
-    switch.process.send_signal(signal.SIGCONT)
+    with switch.held_up():
+        for number in range(count):
+            os.write(machine, unfinished(False, b"", number.to_bytes(4) * 15_000, 60_000, number))
 
     def told() -> int:
         counters = switch.counters("machine")

@@ -8,7 +8,6 @@ from __future__ import annotations
 import os
 import random
 import re
-import signal
 import socket
 import struct
 import threading
@@ -770,13 +769,10 @@ class Lingering:
 
     def hand_over(self, switch: RunningSwitch, say: Callable[[tuple[int, ...]], object]) -> None:
         """The switch has the last ones of the descriptors, since it stands still until ours are closed."""
-        switch.process.send_signal(signal.SIGSTOP)
-        try:
+        with switch.held_up():
             say(tuple(near.fileno() for near in self.near))
             for near in self.near:
                 near.close()
-        finally:
-            switch.process.send_signal(signal.SIGCONT)
 
     def give_up(self) -> None:
         """Their close() returns."""
