@@ -98,12 +98,23 @@ class Told:
     spans: Spans
 
     def held(self) -> list[CausedFrame]:
-        """Those raised during a delay, and not so shortly before its end that nothing is to be explained."""
-        return [
-            frame
-            for frame in self.causes.frames
-            if any(begin <= frame.sent_tsc < end - (end - begin) // 4 for begin, end in self.spans)
-        ]
+        """Those raised during a delay, and not so shortly before its end that nothing is to be explained; or shortly
+        before it, and not received before it was nearly over: of interrupts that one delay holds up only the slowest is
+        told, and on a slow machine that is often such a one."""
+        frames = self.causes.frames
+        if not frames:
+            return []
+        first, last = (choose(frames, key=lambda frame: frame.sent_tsc) for choose in (min, max))
+        seconds = (last.sent - first.sent).total_seconds()
+        rate = (last.sent_tsc - first.sent_tsc) / seconds / 1e6 if seconds else 0.0
+
+        def by(frame: CausedFrame, begin: int, end: int) -> bool:
+            part = (end - begin) // 4
+            if begin <= frame.sent_tsc < end - part:
+                return True
+            return begin - part <= frame.sent_tsc < begin and frame.sent_tsc + frame.latency_us * rate > end - part
+
+        return [frame for frame in frames if any(by(frame, *span) for span in self.spans)]
 
     def __str__(self) -> str:
         held = {frame.sequence for frame in self.held()}

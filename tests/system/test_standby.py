@@ -52,6 +52,16 @@ def event(client: Client, kind: str) -> dict[str, Any]:
             return found
 
 
+def take_over(command: Command, name: str, by: str) -> None:
+    """One is killed: the other has its place, and it is started again."""
+    with closing(Client(command.state, look=True)) as client:
+        client.subscribe()
+        kill(command, name)
+        told = event(client, "function.took_over")
+        assert (told["about"], told["details"]["ended"]) == (by, name)
+        assert event(client, "function.restarted")["about"] == name
+
+
 def test_it_takes_over_and_who_was_active_stands_by(command: Command, binaries: Path, tmp_path: Path) -> None:
     spec = command.spec(STANDBY)
     command("up", spec)
@@ -63,22 +73,12 @@ def test_it_takes_over_and_who_was_active_stands_by(command: Command, binaries: 
     tester.wait_more(1000)
     assert frames(command, "first-2") == 0, "it gets no frames"
 
-    with closing(Client(command.state, look=True)) as client:
-        client.subscribe()
-        kill(command, "first")
-        told = event(client, "function.took_over")
-        assert (told["about"], told["details"]["ended"]) == ("first-2", "first")
-        assert event(client, "function.restarted")["about"] == "first"
+    take_over(command, "first", by="first-2")
     tester.wait_more(1000)
     assert replicas(command) == {"first": "standby", "first-2": "active"}
     assert frames(command, "first@2") == 0, "it stands by in turn"
 
-    with closing(Client(command.state, look=True)) as client:
-        client.subscribe()
-        kill(command, "first-2")
-        told = event(client, "function.took_over")
-        assert (told["about"], told["details"]["ended"]) == ("first", "first-2")
-        event(client, "function.restarted")
+    take_over(command, "first-2", by="first")
     tester.wait_more(1000)
     tester.call("trial.stop")
     result: Trial = tester.wait_end()
