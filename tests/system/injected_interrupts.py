@@ -24,7 +24,7 @@ from tailrace.results.causes import Cause, CausedFrame, Causes
 
 PRIORITY = 97
 """Above the receivers' own."""
-LEAST, RUNS = 10, 4
+LEAST, RUNS = 10, 12
 """Interrupts that a delay has held up, and the runs in which so many must come together."""
 Spans = list[tuple[int, int]]
 """When each delay began and ended, by the TSC."""
@@ -112,7 +112,7 @@ class Told:
             part = (end - begin) // 4
             if begin <= frame.sent_tsc < end - part:
                 return True
-            return begin - part <= frame.sent_tsc < begin and frame.sent_tsc + frame.latency_us * rate > end - part
+            return begin - 2 * part <= frame.sent_tsc < begin and frame.sent_tsc + frame.latency_us * rate > end - part
 
         return [frame for frame in frames if any(by(frame, *span) for span in self.spans)]
 
