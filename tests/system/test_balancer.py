@@ -48,20 +48,22 @@ def talk(address, connection, peer):
     for _ in connection.makefile("rb"):
         connection.sendall(f"{{address}} {{peer[0]}}\\n".encode())
     connection.close()
-def listen(address, port):
-    server = socket.create_server((address, port), family=family(address))
+def accept(address, server):
     while True:
         connection, peer = server.accept()
         threading.Thread(target=talk, args=[address, connection, peer]).start()
-def names(address):
-    server = socket.socket(family(address), socket.SOCK_DGRAM)
-    server.bind((address, {DNS}))
+def answer(address, server):
     while True:
         _, peer = server.recvfrom(2048)
         server.sendto(f"{{address}} {{peer[0]}}\\n".encode(), peer)
 for address in sys.argv[1:]:
-    threading.Thread(target=names, args=[address]).start()
-    threading.Thread(target=listen, args=[address, 81 if address == "{DIRECT}" else 8080]).start()
+    datagrams = socket.socket(family(address), socket.SOCK_DGRAM)
+    datagrams.bind((address, {DNS}))
+    threading.Thread(target=answer, args=[address, datagrams], daemon=True).start()
+    stream = socket.create_server((address, 81 if address == "{DIRECT}" else 8080), family=family(address))
+    threading.Thread(target=accept, args=[address, stream], daemon=True).start()
+print("ready", flush=True)
+threading.Event().wait()
 """
 #: Asks so many times, each from a new port.
 ASK = """
@@ -121,12 +123,13 @@ class Scene:
     def serves(self, *addresses: str) -> Iterator[None]:
         """Programs that answer at these."""
         words = ["ip", "netns", "exec", self.right.namespace, "python3", "-c", SERVER, *addresses]
-        process = subprocess.Popen(words, stdout=subprocess.DEVNULL)
+        process = subprocess.Popen(words, stdout=subprocess.PIPE, text=True)
         try:
+            assert process.stdout is not None and process.stdout.readline() == "ready\n"
             yield
         finally:
             process.kill()
-            process.wait(10)
+            process.communicate(timeout=10)
 
     @contextmanager
     def talks(self, address: str, port: int = WEB) -> Iterator[Talk]:
@@ -181,7 +184,8 @@ def scene(tailrace: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[
 
 @pytest.fixture(name="second")
 def fixture_second(scene: Scene) -> Iterator[None]:
-    """The second back end serves, and all are up."""
+    """The second back end serves, and all are up.  That it was up before it ended must have been forgotten."""
+    wait_until(lambda: scene.states()["two"] != "up")
     with scene.serves(*ENDS["two"]):
         wait_until(scene.all_up)
         yield
