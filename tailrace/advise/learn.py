@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tailrace.advise.calibrate import worker_machine
-from tailrace.advise.chain import Chain, answers
+from tailrace.advise.chain import Answer, Chain, answers
 from tailrace.advise.machine import Machine, Value
 from tailrace.errors import Mistake, TailraceError
 from tailrace.results.findings import ThroughputFinding
@@ -38,10 +38,15 @@ class Measured:
         """What one hop took on the switch's cores, had these no other limit."""
         return self.chain.workers * 1e3 / (self.mpps * (self.chain.functions + 1))
 
+    def answer(self, machine: Machine) -> Answer | None:
+        """What is predicted for it; None where the machine has no such interface."""
+        kinds = {each.interface: each for each in answers(machine, self.chain, self.frame)}
+        return kinds.get("vhost-user")
+
     def predicted(self, machine: Machine) -> float | None:
         """In Mpps; None where the machine has no such interface."""
-        kinds = {each.interface: each.mpps for each in answers(machine, self.chain, self.frame)}
-        return kinds.get("vhost-user")
+        answer = self.answer(machine)
+        return None if answer is None else answer.mpps
 
 
 @dataclass(frozen=True)

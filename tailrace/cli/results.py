@@ -16,6 +16,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from tailrace.advise.machine import read_machine
 from tailrace.cli import complete
 from tailrace.cli.options import DEFAULT_RUNS
 from tailrace.cli.output import error_line, print_json, print_line, run_command
@@ -80,6 +81,10 @@ def report(
     ],
     output: Annotated[Path | None, typer.Option("--output", "-o", metavar="FILE", help="Where to write.")] = None,
     as_csv: Annotated[bool, typer.Option("--csv", help="Print all figures as CSV on standard output instead.")] = False,
+    machine: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="A machine by `advise`: show what it predicts beside each throughput."),
+    ] = None,
     folder: RunsOption = DEFAULT_RUNS,
 ) -> None:
     """Write the HTML report of a run again, or one page of several runs side by side; or print their figures as CSV.
@@ -88,12 +93,13 @@ def report(
     tailrace report runs/2026-11-21-143005-demo
     tailrace report runs/*-latency-chain -o before-and-after.html
     tailrace report runs/* --csv > figures.csv
+    tailrace report runs/2026-11-21-143005-throughput-chain --machine here.yaml
 
     The page is one file that needs no network, and prints well. The default of one run is report.html in its folder, of
     several runs comparison.html in the current folder. A run that cannot be read is named and left out; the exit status
     is then not 0.
     """
-    raise typer.Exit(run_command(lambda: _report(run, output, folder, as_csv=as_csv)))
+    raise typer.Exit(run_command(lambda: _report(run, output, machine, folder, as_csv=as_csv)))
 
 
 def diff(a: RunArgument, b: RunArgument, folder: RunsOption = DEFAULT_RUNS, as_json: JsonOption = False) -> None:
@@ -242,7 +248,10 @@ def _cells(each: Entry, *, brief: bool) -> tuple[Text, ...]:
     )
 
 
-def _report(names: list[str], output: Path | None, folder: Path, *, as_csv: bool) -> int:
+def _report(names: list[str], output: Path | None, machine: Path | None, folder: Path, *, as_csv: bool) -> int:
+    if machine is not None and as_csv:
+        raise Mistake("--csv prints what was measured alone; expected --machine without it")
+    predicting = None if machine is None else read_machine(machine)
     errors: list[TailraceError] = []
     found = _readable(names, folder, errors)
     if as_csv:
@@ -259,7 +268,11 @@ def _report(names: list[str], output: Path | None, folder: Path, *, as_csv: bool
     folders = [path for path, _ in found]
     if folders:
         several = len(names) > 1
-        written = write_comparison(folders, output or COMPARISON) if several else write_report(folders[0], output)
+        written = (
+            write_comparison(folders, output or COMPARISON, predicting)
+            if several
+            else write_report(folders[0], output, predicting)
+        )
         print_line(f"Report: {written}")
     return _status(errors)
 

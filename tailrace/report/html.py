@@ -10,18 +10,20 @@ import base64
 import hashlib
 import re
 import shlex
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
+from tailrace.advise.machine import Machine
 from tailrace.errors import Mistake
-from tailrace.report import bars, causes, curves, figures, findings, hops, host, marks, soak
+from tailrace.report import bars, causes, curves, figures, findings, hops, host, marks, predicted, soak
 from tailrace.report.caveats import warnings
 from tailrace.report.headline import headline
 from tailrace.report.marked import MOST_RUNS, Marked, mark, trials
 from tailrace.report.marks import bound_remark, short_remark
+from tailrace.report.section import Section
 from tailrace.results.diff import differing, differing_hosts, facts
 from tailrace.results.model import sent_of
 from tailrace.results.run import write_atomically
@@ -33,21 +35,22 @@ REPORT = "report.html"
 _HERE = Path(__file__).parent
 
 
-def write_report(folder: Path, path: Path | None = None) -> Path:
+def write_report(folder: Path, path: Path | None = None, machine: Machine | None = None) -> Path:
     """Make the report of the run in `folder` from what lies there, at `path` or as its report.html; returns where.
+    With a machine its throughputs stand beside what is predicted for that.
 
     A histogram that is missing or damaged costs its curve, and the report says so. Raises Unreadable if there is no
     results.json that can be read, OSError if the report cannot be written.
     """
     stored = read_run(folder)
     path = path or stored.folder / REPORT
-    write_atomically(plain_file(path), render([stored]))
+    write_atomically(plain_file(path), render([stored], machine))
     return path
 
 
-def write_comparison(folders: Sequence[Path], path: Path) -> Path:
+def write_comparison(folders: Sequence[Path], path: Path, machine: Machine | None = None) -> Path:
     """Make one report of the runs in `folders` side by side at `path`, and return it. Raises as write_report does."""
-    write_atomically(plain_file(path), render([read_run(folder) for folder in folders]))
+    write_atomically(plain_file(path), render([read_run(folder) for folder in folders], machine))
     return path
 
 
@@ -62,8 +65,8 @@ def plain_file(path: Path) -> Path:
     return target
 
 
-def render(stored: Sequence[StoredRun]) -> str:
-    """The report of 1 to MOST_RUNS runs as HTML."""
+def render(stored: Sequence[StoredRun], machine: Machine | None = None) -> str:
+    """The report of 1 to MOST_RUNS runs as HTML; with a machine, beside what is predicted for that."""
     environment = Environment(
         loader=PackageLoader("tailrace.report"),
         autoescape=True,
@@ -91,11 +94,7 @@ def render(stored: Sequence[StoredRun]) -> str:
         attempts=[one for one in trials(marked) if one.trial.attempt is not None],
         headline=headline,
         notes=[_folded(text) for text in _notes(marked, short)],
-        sections=[
-            (each, section)
-            for each in marked
-            for section in (*findings.sections(each.stored.run), *soak.sections(each.stored.run))
-        ],
+        sections=[(each, section) for each in marked for section in _sections(each.stored, machine)],
         throughput=bars.throughput(marked),
         confirmed=any(one.confirmed for one in marked),
         bounds=bound_remark(bars.bounds(marked)),
@@ -127,6 +126,13 @@ def render(stored: Sequence[StoredRun]) -> str:
         scripts=[Markup(uplot), Markup(own)],
         hashes=" ".join(f"'{_hash(script)}'" for script in (uplot, own)),
     )
+
+
+def _sections(stored: StoredRun, machine: Machine | None) -> Iterator[Section]:
+    yield from findings.sections(stored.run)
+    yield from soak.sections(stored.run)
+    if machine is not None:
+        yield predicted.section(stored.folder, machine)
 
 
 def _groups(columns: Sequence[figures.Column]) -> list[tuple[str, int]]:

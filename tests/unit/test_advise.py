@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree
@@ -265,6 +266,29 @@ def test_the_command_learns_draws_and_keeps(tmp_path: Path) -> None:
     assert any("bounded by" in (each.text or "") for each in drawn.iter(f"{svg}text"))
     assert "after learning" in advise(spec, "--learn", run)
     assert "expected --learn RUN" in advise(spec, "-o", kept, status=2)
+
+
+def test_a_report_has_what_was_predicted_beside_what_was_measured(tmp_path: Path) -> None:
+    run = throughput(tmp_path / "runs", {"a": (64, 12.5e6, "loss"), "b": (564, 1.0, "tester")})
+    kept, page = tmp_path / "here.yaml", tmp_path / "page.html"
+    kept.write_text(show_machine(worker_machine("here", [(64, 18.0), (1518, 155.4)], "me")))
+
+    def report(*words: str | Path, status: int = 0) -> str:
+        done = CliRunner().invoke(app, ["report", *map(str, words)])
+        assert done.exit_code == status, done.output
+        return done.output
+
+    report(run, "--machine", kept, "-o", page)
+    text = re.sub(r"\s*<[^>]+>\s*", "|", page.read_text())
+    # 2 x 12.5 Mpps were measured; two hops of 18 ns a frame leave 27.8.
+    assert re.search(
+        r"Prediction and measurement.*\|a\|+64 B\|+1\|+25\.0*\|+27\.778\|+\+11\.1 %\|+the switch", text, re.S
+    )
+    assert "Not compared:" in text and "the tester could send no more" in text
+    report(run, "-o", page)
+    assert "Prediction and measurement" not in page.read_text()
+    assert "expected --machine without it" in report(run, "--csv", "--machine", kept, status=2)
+    assert "nowhere.yaml" in report(run, "--machine", "nowhere.yaml", status=2)
 
 
 def test_what_would_change_the_answer_does() -> None:
