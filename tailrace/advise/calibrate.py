@@ -18,7 +18,7 @@ from tailrace.advise.table import Row
 
 _STEP, _LEAST_STEP = 0.3, 0.001
 _RESAMPLES, _SEED = 40, 1
-_SQUARES = 16
+_SQUARES, _FAR = 16, 0.1
 _NOTHING = 1e-3
 """Of cells that are 0 within their rounding, what the logarithm is taken of."""
 
@@ -113,12 +113,13 @@ def _fitted(machine: Machine, rows: Sequence[Row], names: Sequence[str]) -> dict
 
 def _badness(machine: Machine, values: Mapping[str, float], rows: Sequence[Row]) -> float:
     """The sum of what predictions miss, as logarithms, and of their squares, by which a bad one counts more than two
-    that are half as bad."""
+    that are half as bad. Beyond _FAR it grows as a line does (Huber, 1964): cells of one digit would rule the rest."""
     bad = 0.0
     for each in check(machine.having(values), rows):
         if each.error > 0:
             off = abs(math.log(max(each.predicted, _NOTHING) / max(each.row.measured, _NOTHING)))
-            bad += off + _SQUARES * off * off
+            near = min(off, _FAR)
+            bad += off + _SQUARES * near * (2 * off - near)
     return bad
 
 
