@@ -1,7 +1,8 @@
 """TCP between two Linux network stacks through the switch, with checksums and segmentation passed on, beside a peer.
 
 Each stack lives in a network namespace with one TAP interface, which a small guest (`tailrace-tap-guest`) carries to
-the switch over virtio-user; so 64 KiB segments cross as a virtual machine's would. iperf3 measures one connection.
+the switch over virtio-user; so 64 KiB segments cross as a virtual machine's would. iperf3 measures one connection, with
+writes of a size; ping measures the round trip beside no other traffic.
 The stacks, the guests and iperf3 share the load's core: it is their limit as much as the switch's.
 """
 
@@ -9,6 +10,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -40,7 +42,11 @@ ADDRESSES = ("198.18.88.1", "198.18.88.2")
 IPERF_PORT = 5201
 READY_SECONDS = 20.0
 START_SECONDS = 6.0
-RATIOS = (Ratio("gbps", "gbps", TAILRACE, OVS_DPDK),)
+BULK = 128 * 1024
+"""Bytes that iperf3 writes at once unless told."""
+PINGS, PING_SECONDS = 1000, 0.001
+"""How many, and from one to the next."""
+ROUND_TRIP = Ratio("round_trip", "ping_avg_us", OVS_DPDK, TAILRACE)
 """Above 1 favours Tailrace."""
 
 
@@ -49,48 +55,68 @@ class TcpPlan(Plan):
     """What is to be measured."""
 
     against: str = OVS_DPDK
+    messages: tuple[int, ...] = (BULK,)
+    """Bytes of each write; each size is measured by itself."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
         if not self.seconds.is_integer():
             raise Mistake(f"--seconds {self.seconds:g}: expected whole seconds, 1 to 3600, as iperf3 does")
+        if not self.messages or not all(1 <= each <= BULK for each in self.messages):
+            raise Mistake(f"--messages: expected bytes from 1 to {BULK}, such as 64,256,1518,65536")
+        if len({*self.messages}) < len(self.messages):
+            raise Mistake("--messages: a size is there twice; expected each once")
         against_known(self.against)
 
     @property
     def sides(self) -> Sequence[Side]:
-        return [
-            Side(name, self.seconds + START_SECONDS, partial(_side, self, name)) for name in against_known(self.against)
-        ]
+        seconds = START_SECONDS + PINGS * PING_SECONDS + self.seconds * len(self.messages)
+        return [Side(name, seconds, partial(_side, self, name)) for name in against_known(self.against)]
 
     @property
     def total_seconds(self) -> float:
         return total_seconds(self, self.sides)
 
 
+def figure_of(message: int) -> str:
+    """What the rate by writes of so many bytes is called in a result."""
+    return "gbps" if message == BULK else f"gbps_{message}"
+
+
 def run(plan: TcpPlan, folder: Path, report: Reporter) -> Comparison:
     """Measures all pairs."""
     names = against_known(plan.against)
     check_installed(names)
-    for program in ("iperf3", "ip"):
+    for program in ("iperf3", "ip", "ping"):
         system_program(program)
     mib = 2 * GUEST_MIB + (ovs_dpdk.MEMORY_MIB if OVS_DPDK in names else 0)
     return compare(
         "tcp",
         plan,
         plan.sides,
-        RATIOS,
+        [*(Ratio(name, name, TAILRACE, OVS_DPDK) for name in map(figure_of, plan.messages)), ROUND_TRIP],
         folder=folder,
         report=report,
         pages=mib // hugepages.PAGE_MIB + 8,
         programs=("tailrace-switch", TAP_GUEST),
-        settings={"mtu": MTU},
+        settings={"mtu": MTU, "messages": list(plan.messages)},
     )
 
 
 def _side(plan: TcpPlan, name: str, setting: Setting, step: Step) -> list[Sample]:
     with stacks(setting, name) as (switch, guests):
         step(START_SECONDS / 2)
-        return setting.samples([*switch.processes(), *guests], lambda: transfer(setting, switch, guests, plan.seconds))
+
+        def measure() -> Figures:
+            found = dict(_ping(switch, guests))
+            retransmits = 0.0
+            for message in plan.messages:
+                bulk = transfer(setting, switch, guests, plan.seconds, message)
+                found[figure_of(message)] = bulk["gbps"]
+                retransmits += bulk["retransmits"]
+            return found | {"retransmits": retransmits}
+
+        return setting.samples([*switch.processes(), *guests], measure)
 
 
 @contextmanager
@@ -106,12 +132,47 @@ def namespace(end: int) -> str:
     return f"tailrace-{os.getpid()}-{end}"
 
 
-def transfer(setting: Setting, switch: Fabric, guests: Sequence[Process], seconds: float) -> Figures:
-    """One transfer from the first stack to the second."""
+def transfer(
+    setting: Setting, switch: Fabric, guests: Sequence[Process], seconds: float, message: int = BULK
+) -> Figures:
+    """One transfer from the first stack to the second, by writes of so many bytes."""
     iperf = system_program("iperf3")
     server, client = [iperf, "--server", "--one-off"], [iperf, "--client", ADDRESSES[1]]
-    client += ["--time", f"{seconds:g}", "--json"]
+    client += ["--time", f"{seconds:g}", "--length", str(message), "--json"]
     return figures(ask(setting, [*guests, *switch.processes()], server, client, IPERF_PORT, seconds))
+
+
+def _ping(switch: Fabric, guests: Sequence[Process]) -> Figures:
+    """Round trips from the first stack to the second, one each millisecond, once the first has been answered: until
+    then the stacks look for each other's addresses."""
+    _run_ping("-c", "1", "-w", f"{READY_SECONDS:g}")
+    text = _run_ping("-i", str(PING_SECONDS), "-c", str(PINGS))
+    check_alive([*guests, *switch.processes()])
+    return round_trips(text)
+
+
+def _run_ping(*options: str) -> str:
+    argv = ["ip", "netns", "exec", namespace(0), system_program("ping"), "-q", "-n", *options, ADDRESSES[1]]
+    seconds = PINGS * PING_SECONDS + 2 * READY_SECONDS
+    try:
+        return subprocess.run(argv, capture_output=True, text=True, timeout=seconds, check=False).stdout
+    except subprocess.TimeoutExpired:
+        raise Fault(f"ping has not ended {seconds:g} s after it was started") from None
+
+
+def round_trips(text: str) -> dict[str, float]:
+    """What ping found, from its summary. Raises Fault if nothing was answered.
+
+    `ping_avg_us`, `ping_mdev_us`, `ping_max_us`: of the round trips, mdev their standard deviation (ping(8)).
+    `ping_lost`: those that were not answered.
+    """
+    counts = re.search(r"(\d+) packets transmitted, (\d+) received", text)
+    times = re.search(r"= [\d.]+/([\d.]+)/([\d.]+)/([\d.]+) ms", text)
+    if counts is None or times is None:
+        raise Fault("ping had no answer")
+    average, longest, deviation = (round(1e3 * float(each), 1) for each in times.groups())
+    lost = int(counts[1]) - int(counts[2])
+    return {"ping_avg_us": average, "ping_mdev_us": deviation, "ping_max_us": longest, "ping_lost": lost}
 
 
 def ask(

@@ -266,31 +266,56 @@ def chain(
 
 @app.command()
 def tcp(
+    messages: Annotated[
+        str, typer.Option(metavar="BYTES[,BYTES...]", help="Bytes of each write, each size measured by itself.")
+    ] = str(bench_tcp.BULK),
     against: AgainstOption = OVS_DPDK,
     pairs: PairsOption = 5,
     seconds: SecondsOption = 5.0,
     cores: CoresOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """The rate of TCP between two Linux network stacks through the switch, with offloads, by iperf3.
+    """The rate of TCP between two Linux network stacks through the switch, with offloads, by iperf3; and the round trip
+    of a ping.
 
     \b
     sudo tailrace bench tcp
+    sudo tailrace bench tcp --messages 64,256,1518,65536
 
     Two network namespaces, each with a TAP interface; a small guest on virtio-user carries frames, checksum and
-    segmentation requests included, between the interface and the switch. Both switches have the same guests.
+    segmentation requests included, between the interface and the switch. Both switches have the same guests. 1000
+    pings, one each millisecond, come before the transfers.
     """
-    _finish(
-        lambda: bench_tcp.TcpPlan(1518, pairs, seconds, _parse_cores(cores), against),
-        bench_tcp.run,
-        partial(
-            comparison_table,
+
+    def plan() -> bench_tcp.TcpPlan:
+        try:
+            sizes = tuple(int(each) for each in messages.split(","))
+        except ValueError:
+            raise Mistake(f"--messages {messages}: expected numbers of bytes, such as 64,1518") from None
+        return bench_tcp.TcpPlan(1518, pairs, seconds, _parse_cores(cores), against, sizes)
+
+    def table(result: Comparison) -> RenderableType:
+        return comparison_table(
+            result,
             title="TCP between two network stacks, one connection",
-            columns=[Column("gbps", "Gbit/s", 2), Column("retransmits", "retransmits", 0)],
-            notes=["Gbit/s: payload received, as iperf3 reports it.", "ratio: tailrace ÷ ovs-dpdk."],
-        ),
-        as_json=as_json,
-    )
+            columns=[
+                *(
+                    Column(bench_tcp.figure_of(each), f"{each} B\nGbit/s" if each != bench_tcp.BULK else "Gbit/s", 2)
+                    for each in result.settings["messages"]
+                ),
+                Column("retransmits", "retrans-\nmits", 0),
+                Column("ping_avg_us", "ping\nµs"),
+                Column("ping_mdev_us", "±\nµs"),
+                Column("ping_max_us", "most\nµs"),
+            ],
+            notes=[
+                "Gbit/s: payload received, as iperf3 reports it, by writes of so many bytes.",
+                f"ping: {bench_tcp.PINGS} round trips, one each ms: the mean, the standard deviation, the longest.",
+                "ratio: tailrace ÷ ovs-dpdk for Gbit/s, ovs-dpdk ÷ tailrace for round_trip; above 1 favours Tailrace.",
+            ],
+        )
+
+    _finish(plan, bench_tcp.run, table, as_json=as_json)
 
 
 @app.command()

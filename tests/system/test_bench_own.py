@@ -92,7 +92,12 @@ WHOLE = pytest.mark.whole
             "mpps",
             marks=[OPEN_VSWITCH, WHOLE],
         ),
-        pytest.param(("tcp", "--against", "ovs-dpdk"), ("tailrace", "ovs-dpdk"), "gbps", marks=[OPEN_VSWITCH]),
+        pytest.param(
+            ("tcp", "--messages", "64,65536", "--against", "ovs-dpdk"),
+            ("tailrace", "ovs-dpdk"),
+            "gbps_64",
+            marks=[OPEN_VSWITCH],
+        ),
         pytest.param(("floor",), ("tailrace", "floor"), "cycles", marks=WHOLE),
         (("function",), ("skeleton", "testpmd"), "time"),
         (

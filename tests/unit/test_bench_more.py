@@ -107,6 +107,15 @@ def test_what_iperf3_found() -> None:
     assert tcp.figures(json.dumps(found)) == {"gbps": 5.5, "retransmits": 3}
 
 
+def test_what_ping_found() -> None:
+    text = (
+        "1000 packets transmitted, 998 received, 0.2% packet loss\nrtt min/avg/max/mdev = 0.021/0.045/1.203/0.012 ms\n"
+    )
+    assert tcp.round_trips(text) == {"ping_avg_us": 45, "ping_mdev_us": 12, "ping_max_us": 1203, "ping_lost": 2}
+    with pytest.raises(Fault, match="no answer"):
+        tcp.round_trips("1000 packets transmitted, 0 received, 100% packet loss, time 1001ms\n")
+
+
 @pytest.mark.parametrize(("text", "words"), [("", "that could be read"), ('{"error": "refused"}', "refused")])
 def test_iperf3_without_a_connection_is_a_fault(text: str, words: str) -> None:
     with pytest.raises(Fault, match=words):
@@ -124,6 +133,8 @@ def test_iperf3_without_a_connection_is_a_fault(text: str, words: str) -> None:
         lambda: apply.ApplyPlan(chains=0),
         lambda: apply.ApplyPlan(times=0),
         lambda: tcp.TcpPlan(seconds=0.5),
+        lambda: tcp.TcpPlan(messages=(64, 0)),
+        lambda: tcp.TcpPlan(messages=(64, 64)),
         lambda: recorder.RecorderPlan(functions=-1),
         lambda: recorder.RecorderPlan(functions=9),
     ],
