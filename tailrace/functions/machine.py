@@ -74,6 +74,8 @@ _POWERED_OFF = "reboot: Power down"
 """What Linux says last on its console."""
 #: Connections that must live as long as this process: with them ends what is tied to it.
 _tied: list[Any] = []
+#: Fragments that libvirt has held against its schema, which takes 10 ms and more: once for all machines with one.
+_allowed: set[str] = set()
 
 
 class InMachine(Starter):
@@ -153,9 +155,12 @@ class InMachine(Starter):
                 xml = _restore(connection, launcher, instance, instance.origin, setting)
             else:
                 # What a fragment says is held against libvirt's schema; the rest is always of it.
-                flags = libvirt.VIR_DOMAIN_START_VALIDATE if instance.domain is not None else 0
+                fragment = instance.domain
+                flags = 0 if fragment is None or fragment in _allowed else libvirt.VIR_DOMAIN_START_VALIDATE
                 flags |= libvirt.VIR_DOMAIN_START_AUTODESTROY if launcher.tied else 0
                 xml = _begin(lambda: connection.createXML(domain_xml(setting), flags), setting)
+                if fragment is not None:
+                    _allowed.add(fragment)
             pid = hypervisor.machine_pid(name)
         except Failure as error:
             raise Failure(f"{instance.name}: {error}") from None
