@@ -125,10 +125,13 @@ def seed_files(
 ) -> dict[str, bytes]:
     """What a machine is told at its first boot, by the files' names: who it is, and for each MAC address the IP address
     (10.0.0.1/24) of that interface. JSON is YAML."""
+    # Without set-name, cloud-init writes files of ifupdown's and networkd's that are for interfaces of these names, and
+    # gives no interface such a name.
     names = {f"port{number}": mac for number, mac in enumerate(addresses)}
     ethernets = {
         name: {
             "match": {"macaddress": mac},
+            "set-name": name,
             **({"addresses": [addresses[mac]]} if addresses[mac] else {"optional": True}),
         }
         for name, mac in names.items()
