@@ -63,8 +63,6 @@ _ANSWER_SECONDS = 5.0
 """In which a disk of Tailrace's own, that goes on from a file, has answered."""
 _PAGES = BUFFERS_MIB // PAGE_MIB + 4
 """Huge pages inside: those of the packet buffers, and some to spare."""
-_COMMANDS = "/run/commands"
-"""Where functions/guest/init lets the function take commands from."""
 VCPU_PRIORITY = 1
 """Of the CPUs of a machine that has its own: below all that the kernel does at real-time priority."""
 _ENDED = "the function has ended with status 0"
@@ -354,7 +352,7 @@ def _command_line(instance: Instance, nics: tuple[Nic, ...]) -> str:
     if instance.driver == "linux":
         return " ".join([*words, "tailrace.run=bridge"])
     inside = function_command(
-        NAME, instance, (), core=instance.most_cpus - 1, mode="poll", huge=True, commands=_COMMANDS
+        NAME, instance, (), core=instance.most_cpus - 1, mode="poll", huge=True, commands=agent.COMMANDS
     )
     return " ".join([*words, f"tailrace.run={','.join(inside)}", f"tailrace.pages={_PAGES}"])
 
