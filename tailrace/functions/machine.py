@@ -6,7 +6,6 @@ The domain is transient: libvirt forgets it when it ends, and what ends is start
 from __future__ import annotations
 
 import os
-import pwd
 import re
 import time
 from collections.abc import Callable, Sequence
@@ -25,6 +24,7 @@ from tailrace.functions.disks import (
     make_overlay,
     make_seed,
     make_variables,
+    qemu_user,
     seed_files,
 )
 from tailrace.functions.domain import (
@@ -56,7 +56,6 @@ from tailrace.resources.tree import Tree
 from tailrace.spec.interface import VHOST_USER, passed_through
 
 _QEMU = "qemu-system-x86_64"
-_USER = "libvirt-qemu"
 _START_SECONDS = 120.0
 """In which QEMU runs on a busy host; the first time, libvirt asks it what it can do."""
 _ANSWER_SECONDS = 5.0
@@ -130,7 +129,7 @@ class InMachine(Starter):
     def prepare(self, launcher: Launcher, instance: Instance) -> None:
         for scheme, _, name in (uri.partition(":") for uri in instance.ports):
             if scheme == "if":
-                make_tap(launcher.state, name, instance.name, _user(), instance.group)
+                make_tap(launcher.state, name, instance.name, qemu_user(), instance.group)
 
     def start(self, launcher: Launcher, instance: Instance) -> Started:
         libvirt = hypervisor.library()
@@ -264,7 +263,7 @@ def _arrive(arrival: Arrival, setting: MachineSetting) -> tuple[Any, str]:
 def _disks(name: str, instance: Instance) -> Disks:
     """What a machine boots from whose image is a disk of the user's. Raises Mistake."""
     image = Path(instance.image or "")
-    firmware = check_disk(image, _user(), _told(instance).get("firmware"))
+    firmware = check_disk(image, qemu_user(), _told(instance).get("firmware"))
     folder = images_folder() / "disks"
     variables = folder / f"{name}.variables" if firmware == "uefi" else None
     return Disks(image, disk_format(image), folder / f"{name}.qcow2", folder / f"{name}.seed", variables)
@@ -285,7 +284,7 @@ def _make_disks(launcher: Launcher, instance: Instance, setting: MachineSetting,
         disks.overlay.parent.mkdir(mode=0o755, parents=True, exist_ok=True)
         told = _told(instance)
         if disks.variables is not None:
-            make_variables(disks.variables, _user())
+            make_variables(disks.variables, qemu_user())
         user_data = Path(told["user-data"]).read_bytes() if "user-data" in told else None
     except OSError as error:
         raise Mistake(f"{instance.name}: {error.filename}: {error.strerror}") from None
@@ -293,10 +292,10 @@ def _make_disks(launcher: Launcher, instance: Instance, setting: MachineSetting,
     files = seed_files(machine_id(setting.name).hex, told.get("hostname", setting.name), addresses, user_data)
     if isinstance(instance.origin, Origin):
         saved.take_disk(saved.read(instance.origin.path), disks.image, disks.overlay)
-        check_overlay(disks.overlay, _user())
+        check_overlay(disks.overlay, qemu_user())
     else:
-        make_overlay(disks.image, disks.overlay, _user())
-    make_seed(disks.seed, files, _user())
+        make_overlay(disks.image, disks.overlay, qemu_user())
+    make_seed(disks.seed, files, qemu_user())
 
 
 def _as_started(logs: Path, name: str) -> Path:
@@ -330,7 +329,7 @@ def machine_setting(
         disks=image if isinstance(image, Disks) else None,
         console=console,
         agent=console.with_suffix(".agent"),
-        user=f"+{_user()}:+{instance.group}",
+        user=f"+{qemu_user()}:+{instance.group}",
         acceleration="kvm" if kind == "kvm" else "tcg",
         keeps_cpus=alone and kind == "kvm",
         # What emulates has a buffer of its own of 1 GiB, which is not to be had whole.
@@ -371,11 +370,3 @@ def machine_profile(logs: Path, name: str) -> str:
     except OSError:
         return ""
     return found[1] if found else ""
-
-
-def _user() -> int:
-    """The number of the user that QEMU runs as."""
-    try:
-        return pwd.getpwnam(_USER).pw_uid
-    except KeyError:
-        raise Mistake(f"there is no user {_USER}, which Debian's libvirt makes: run `scripts/setup machines`") from None
