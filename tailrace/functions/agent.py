@@ -16,6 +16,9 @@ from pathlib import Path
 from tailrace.errors import Failure
 
 _MOST = 1 << 20
+_TOLD_SECONDS = 10
+COMMANDS = "/run/commands"
+"""Where functions/guest/init lets the function take commands from."""
 _ANSWER = re.compile(rb"^(\d{1,3}) ((?:[A-Za-z0-9+/]{4})*(?:[A-Za-z0-9+/]{2}[A-Za-z0-9+/=]=)?)\r?\n", re.MULTILINE)
 
 
@@ -59,4 +62,7 @@ def taken_up(epoch: int, entropy: bytes) -> list[str]:
 def identity(name: str, machine_id: str, addresses: Sequence[str]) -> list[str]:
     """The commands that make a copy another machine than the one that it was copied from."""
     words = [f"echo {shlex.quote(machine_id)} >/etc/machine-id", f"hostname {shlex.quote(name)}"]
-    return words + [f"echo address {port} {mac} >/run/commands" for port, mac in enumerate(addresses)]
+    told = "; ".join(f"echo address {port} {mac}" for port, mac in enumerate(addresses))
+    refused = "echo 'its function takes no addresses; build its image again'; exit 1"
+    # Where nobody reads the FIFO, to open it takes for ever.
+    return [*words, f"timeout {_TOLD_SECONDS} sh -c '({told}) >{COMMANDS}' || {{ {refused}; }}"]

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import json
 import os
+import pwd
 import re
 import shutil
 import struct
@@ -35,6 +36,15 @@ _SEED_KIB = 512
 _LEAST_DISK = 48 << 20
 """Bytes for which mtools and SYSLINUX agree about the kind of FAT."""
 _SECONDS = 60.0
+_USER = "libvirt-qemu"
+
+
+def qemu_user() -> int:
+    """The number of the user that QEMU runs as. Raises Mistake."""
+    try:
+        return pwd.getpwnam(_USER).pw_uid
+    except KeyError:
+        raise Mistake(f"there is no user {_USER}, which Debian's libvirt makes: run `scripts/setup machines`") from None
 
 
 def disk_format(image: Path) -> str:
@@ -115,6 +125,13 @@ def check_overlay(overlay: Path, user: int) -> None:
         raise Mistake(f"{overlay}: needs another file, so it was not made by Tailrace")
 
 
+def let_read(image: Path, user: int) -> None:
+    """Lets QEMU's user, and nobody else but root, read a disk image that is root's."""
+    if os.geteuid() == 0:
+        image.chmod(0o400)
+        os.chown(image, user, -1)
+
+
 def _give(path: Path, user: int) -> None:
     path.chmod(0o600)
     os.chown(path, user, -1)
@@ -125,10 +142,13 @@ def seed_files(
 ) -> dict[str, bytes]:
     """What a machine is told at its first boot, by the files' names: who it is, and for each MAC address the IP address
     (10.0.0.1/24) of that interface. JSON is YAML."""
+    # Without set-name, cloud-init writes files of ifupdown's and networkd's that are for interfaces of these names, and
+    # gives no interface such a name.
     names = {f"port{number}": mac for number, mac in enumerate(addresses)}
     ethernets = {
         name: {
             "match": {"macaddress": mac},
+            "set-name": name,
             **({"addresses": [addresses[mac]]} if addresses[mac] else {"optional": True}),
         }
         for name, mac in names.items()

@@ -76,6 +76,9 @@ def connect() -> Any:
                 ) from None
     elif systemd_has(Tree()):
         raise Mistake("libvirtd does not run; start it: `systemctl enable --now libvirtd.socket`")
+    if _LOGGER.exists():
+        with suppress(libvirt.libvirtError):  # they run already
+            return libvirt.open(_OWN)
     try:
         _start()
         return libvirt.open(_OWN)

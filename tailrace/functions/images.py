@@ -25,6 +25,7 @@ from pathlib import Path
 from pydantic import TypeAdapter, ValidationError
 
 from tailrace.errors import Failure, Mistake
+from tailrace.functions import agent
 from tailrace.functions.disks import make_boot_disk
 from tailrace.functions.program import INTERRUPT_RECEIVER, NAME, libraries, visible_libraries
 from tailrace.process.programs import own_program, podman, portable_program, system_program
@@ -45,7 +46,7 @@ _MODULES = (
     "vfio_pci",
     "vfio_iommu_type1",
 )
-_DISK_RUN = "tailrace-vnf,skeleton,--mode,poll,--core,0,--memory,64,--huge"
+_DISK_RUN = f"tailrace-vnf,skeleton,--mode,poll,--core,0,--memory,64,--huge,--commands,{agent.COMMANDS}"
 _TUNING_PROGRAMS = ("chrt", "cyclictest")
 """That Debian's busybox has not."""
 _DISK_MODULES = ("virtio_blk", "vfat", "nls_cp437", "nls_ascii")

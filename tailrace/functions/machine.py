@@ -6,7 +6,6 @@ The domain is transient: libvirt forgets it when it ends, and what ends is start
 from __future__ import annotations
 
 import os
-import pwd
 import re
 import time
 from collections.abc import Callable, Sequence
@@ -25,6 +24,7 @@ from tailrace.functions.disks import (
     make_overlay,
     make_seed,
     make_variables,
+    qemu_user,
     seed_files,
 )
 from tailrace.functions.domain import (
@@ -56,15 +56,12 @@ from tailrace.resources.tree import Tree
 from tailrace.spec.interface import VHOST_USER, passed_through
 
 _QEMU = "qemu-system-x86_64"
-_USER = "libvirt-qemu"
 _START_SECONDS = 120.0
 """In which QEMU runs on a busy host; the first time, libvirt asks it what it can do."""
 _ANSWER_SECONDS = 5.0
 """In which a disk of Tailrace's own, that goes on from a file, has answered."""
 _PAGES = BUFFERS_MIB // PAGE_MIB + 4
 """Huge pages inside: those of the packet buffers, and some to spare."""
-_COMMANDS = "/run/commands"
-"""Where functions/guest/init lets the function take commands from."""
 VCPU_PRIORITY = 1
 """Of the CPUs of a machine that has its own: below all that the kernel does at real-time priority."""
 _ENDED = "the function has ended with status 0"
@@ -74,6 +71,8 @@ _POWERED_OFF = "reboot: Power down"
 """What Linux says last on its console."""
 #: Connections that must live as long as this process: with them ends what is tied to it.
 _tied: list[Any] = []
+#: Fragments that libvirt has held against its schema, which takes 10 ms and more: once for all machines with one.
+_allowed: set[str] = set()
 
 
 class InMachine(Starter):
@@ -130,7 +129,7 @@ class InMachine(Starter):
     def prepare(self, launcher: Launcher, instance: Instance) -> None:
         for scheme, _, name in (uri.partition(":") for uri in instance.ports):
             if scheme == "if":
-                make_tap(launcher.state, name, instance.name, _user(), instance.group)
+                make_tap(launcher.state, name, instance.name, qemu_user(), instance.group)
 
     def start(self, launcher: Launcher, instance: Instance) -> Started:
         libvirt = hypervisor.library()
@@ -153,9 +152,12 @@ class InMachine(Starter):
                 xml = _restore(connection, launcher, instance, instance.origin, setting)
             else:
                 # What a fragment says is held against libvirt's schema; the rest is always of it.
-                flags = libvirt.VIR_DOMAIN_START_VALIDATE if instance.domain is not None else 0
+                fragment = instance.domain
+                flags = 0 if fragment is None or fragment in _allowed else libvirt.VIR_DOMAIN_START_VALIDATE
                 flags |= libvirt.VIR_DOMAIN_START_AUTODESTROY if launcher.tied else 0
                 xml = _begin(lambda: connection.createXML(domain_xml(setting), flags), setting)
+                if fragment is not None:
+                    _allowed.add(fragment)
             pid = hypervisor.machine_pid(name)
         except Failure as error:
             raise Failure(f"{instance.name}: {error}") from None
@@ -261,7 +263,7 @@ def _arrive(arrival: Arrival, setting: MachineSetting) -> tuple[Any, str]:
 def _disks(name: str, instance: Instance) -> Disks:
     """What a machine boots from whose image is a disk of the user's. Raises Mistake."""
     image = Path(instance.image or "")
-    firmware = check_disk(image, _user(), _told(instance).get("firmware"))
+    firmware = check_disk(image, qemu_user(), _told(instance).get("firmware"))
     folder = images_folder() / "disks"
     variables = folder / f"{name}.variables" if firmware == "uefi" else None
     return Disks(image, disk_format(image), folder / f"{name}.qcow2", folder / f"{name}.seed", variables)
@@ -282,7 +284,7 @@ def _make_disks(launcher: Launcher, instance: Instance, setting: MachineSetting,
         disks.overlay.parent.mkdir(mode=0o755, parents=True, exist_ok=True)
         told = _told(instance)
         if disks.variables is not None:
-            make_variables(disks.variables, _user())
+            make_variables(disks.variables, qemu_user())
         user_data = Path(told["user-data"]).read_bytes() if "user-data" in told else None
     except OSError as error:
         raise Mistake(f"{instance.name}: {error.filename}: {error.strerror}") from None
@@ -290,10 +292,10 @@ def _make_disks(launcher: Launcher, instance: Instance, setting: MachineSetting,
     files = seed_files(machine_id(setting.name).hex, told.get("hostname", setting.name), addresses, user_data)
     if isinstance(instance.origin, Origin):
         saved.take_disk(saved.read(instance.origin.path), disks.image, disks.overlay)
-        check_overlay(disks.overlay, _user())
+        check_overlay(disks.overlay, qemu_user())
     else:
-        make_overlay(disks.image, disks.overlay, _user())
-    make_seed(disks.seed, files, _user())
+        make_overlay(disks.image, disks.overlay, qemu_user())
+    make_seed(disks.seed, files, qemu_user())
 
 
 def _as_started(logs: Path, name: str) -> Path:
@@ -327,7 +329,7 @@ def machine_setting(
         disks=image if isinstance(image, Disks) else None,
         console=console,
         agent=console.with_suffix(".agent"),
-        user=f"+{_user()}:+{instance.group}",
+        user=f"+{qemu_user()}:+{instance.group}",
         acceleration="kvm" if kind == "kvm" else "tcg",
         keeps_cpus=alone and kind == "kvm",
         # What emulates has a buffer of its own of 1 GiB, which is not to be had whole.
@@ -349,7 +351,7 @@ def _command_line(instance: Instance, nics: tuple[Nic, ...]) -> str:
     if instance.driver == "linux":
         return " ".join([*words, "tailrace.run=bridge"])
     inside = function_command(
-        NAME, instance, (), core=instance.most_cpus - 1, mode="poll", huge=True, commands=_COMMANDS
+        NAME, instance, (), core=instance.most_cpus - 1, mode="poll", huge=True, commands=agent.COMMANDS
     )
     return " ".join([*words, f"tailrace.run={','.join(inside)}", f"tailrace.pages={_PAGES}"])
 
@@ -368,11 +370,3 @@ def machine_profile(logs: Path, name: str) -> str:
     except OSError:
         return ""
     return found[1] if found else ""
-
-
-def _user() -> int:
-    """The number of the user that QEMU runs as."""
-    try:
-        return pwd.getpwnam(_USER).pw_uid
-    except KeyError:
-        raise Mistake(f"there is no user {_USER}, which Debian's libvirt makes: run `scripts/setup machines`") from None

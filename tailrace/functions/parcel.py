@@ -1,5 +1,5 @@
-"""A machine in one file, to be moved to another host: a tar archive of what it is, its state, and the image that it
-started from.
+"""A machine in one file, to be moved to another host: a tar archive of what it is, its state, and what it started
+from: the image, or the disk of the user's, whole and as it is. What the machine had written to that is in its state.
 
 What is imported may come from anywhere: only the members that are known are read, each whole and as its digest says,
 and nothing that is there is replaced.
@@ -16,7 +16,7 @@ import tarfile
 import tempfile
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -24,13 +24,13 @@ from pydantic import TypeAdapter, ValidationError
 
 from tailrace.errors import Failure, Mistake
 from tailrace.functions import saved
-from tailrace.functions.disks import FORMATS
+from tailrace.functions.disks import FORMATS, let_read, qemu_user
 from tailrace.functions.images import DEFAULT, image_in, images_folder, machine_image
 from tailrace.spec.fields import NAME
 
-_FORMAT = 1
+_FORMAT, _WITH_DISK = 1, 2
 _ABOUT, _STATE = "machine.json", "machine.state"
-_IMAGE = ("image/vmlinuz", "image/initramfs", "image/image.json")
+_IMAGE, _DISK = ("image/vmlinuz", "image/initramfs", "image/image.json"), ("image/disk",)
 _MOST_ABOUT = 1 << 20
 _CHUNK = 1 << 20
 
@@ -45,9 +45,14 @@ class Parcel:
     function: dict[str, Any]
     """As a spec has it."""
     image: str
-    """Its name among the images."""
+    """Its name among the images; of a disk, the name that its file gets."""
     digests: dict[str, str]
     """SHA-256 of each other member."""
+
+    @property
+    def members(self) -> tuple[str, ...]:
+        """All others that it has to have."""
+        return (_STATE, *(_DISK if self.format == _WITH_DISK else _IMAGE))
 
 
 @dataclass(frozen=True)
@@ -57,6 +62,7 @@ class Imported:
     parcel: Parcel
     state: Path
     image: Path
+    """Its folder, or the file that is its disk."""
     new_image: bool
 
 
@@ -65,15 +71,16 @@ def export(name: str, function: Mapping[str, Any], outer: str, path: Path) -> in
     Mistake."""
     if path.exists():
         raise Mistake(f"{path}: is there already; name another file")
-    named = str(function.get("image") or DEFAULT)
-    if Path(named).suffix in FORMATS:
-        raise Mistake(f"{name} has a disk, which is not exported; save it, and copy that file and {named} (cp -p)")
-    image = machine_image(named)
+    named = Path(str(function.get("image") or DEFAULT))
+    disk = named.suffix in FORMATS
+    image = named if disk else machine_image(str(named)).folder
     with _folder_beside(path) as folder:
         saved.save(outer, folder / _STATE)
-        sources = {_STATE: folder / _STATE, **{each: image.folder / Path(each).name for each in _IMAGE}}
+        files = {_DISK[0]: image} if disk else {each: image / Path(each).name for each in _IMAGE}
+        sources = {_STATE: folder / _STATE, **files}
         digests = {each: _digest(source) for each, source in sources.items()}
-        about = asdict(Parcel(_FORMAT, name, dict(function), image.folder.name, digests))
+        called = f"{name}{image.suffix}" if disk else image.name
+        about = asdict(Parcel(_WITH_DISK if disk else _FORMAT, name, dict(function), called, digests))
         (folder / _ABOUT).write_text(json.dumps(about, indent=1) + "\n")
         new = folder / "parcel"
         with saved.create_private(new) as file, tarfile.open(fileobj=file, mode="w") as archive:
@@ -82,6 +89,8 @@ def export(name: str, function: Mapping[str, Any], outer: str, path: Path) -> in
                 entry.size, entry.mode = source.stat().st_size, 0o600
                 with source.open("rb") as content:
                     archive.addfile(entry, content)
+        if disk:
+            saved.check_image(saved.read(folder / _STATE), image)  # somebody may have written to it meanwhile
         size = new.stat().st_size
         _put(new, path)
         return size
@@ -94,8 +103,8 @@ def look_into(path: Path) -> Parcel:
 
 
 def import_(path: Path, state: Path) -> Imported:
-    """Puts a machine's state into a new file, and its image among the images unless that very image is there. Raises
-    Failure, Mistake; then nothing is left."""
+    """Puts a machine's state into a new file, and its image among the images unless that very image is there; a disk
+    into a new file beside the state. Raises Failure, Mistake; then nothing is left."""
     if state.exists():
         raise Mistake(f"{state}: is there already; name another file with --state")
     with _folder_beside(state) as folder, _opened(path) as archive:
@@ -106,18 +115,35 @@ def import_(path: Path, state: Path) -> Imported:
             if member.name not in parcel.digests or not member.isfile() or (folder / member.name).exists():
                 raise Mistake(f"{path}: has a member that does not belong there ({member.name!r})")
             _extract(path, archive, member, folder / member.name, parcel.digests[member.name])
-        missing = [each for each in (_STATE, *_IMAGE) if not (folder / each).exists()]
+        missing = [each for each in parcel.members if not (folder / each).exists()]
         if missing:
             raise Mistake(f"{path}: is cut short; it lacks {', '.join(missing)}")
-        saved.read(folder / _STATE)
-        image, new = _put_image(path, folder / "image", parcel.image)
+        found = saved.read(folder / _STATE)
+        if parcel.format == _WITH_DISK:
+            image, new = _put_disk(path, found, folder / _DISK[0], state.with_name(parcel.image)), True
+            parcel = replace(parcel, function={**parcel.function, "image": str(image)})
+        else:
+            image, new = _put_image(path, folder / "image", parcel.image)
         try:
             _put(folder / _STATE, state)
         except BaseException:
-            if new:
+            if new and image.is_dir():
                 shutil.rmtree(image, ignore_errors=True)
+            elif new:
+                image.unlink(missing_ok=True)
             raise
         return Imported(parcel, state, image, new)
+
+
+def _put_disk(path: Path, state: saved.Saved, disk: Path, to: Path) -> Path:
+    """Gives a disk its name, as its machine's state knows it. Raises Failure, Mistake."""
+    if state.disk is None or state.disk.image[0] != disk.stat().st_size:
+        raise Mistake(f"{path}: its disk is not the one of its state")
+    os.utime(disk, ns=(state.disk.image[1], state.disk.image[1]))
+    saved.check_image(state, disk)
+    let_read(disk, qemu_user())
+    _put(disk, to)
+    return to
 
 
 def _about(path: Path, archive: tarfile.TarFile) -> Parcel:
@@ -131,11 +157,11 @@ def _about(path: Path, archive: tarfile.TarFile) -> Parcel:
         parcel = TypeAdapter(Parcel).validate_json(file.read())
     except ValidationError:
         raise Mistake(f"{path}: {_ABOUT} is damaged") from None
-    if parcel.format != _FORMAT:
+    if parcel.format not in (_FORMAT, _WITH_DISK):
         raise Mistake(f"{path}: was exported by another version of Tailrace")
-    if set(parcel.digests) != {_STATE, *_IMAGE} or not all(
-        re.fullmatch(NAME, each) for each in (parcel.name, parcel.image)
-    ):
+    names = [f"{parcel.name}{each}" for each in FORMATS] if parcel.format == _WITH_DISK else None
+    known = re.fullmatch(NAME, parcel.image) is not None if names is None else parcel.image in names
+    if set(parcel.digests) != set(parcel.members) or not known or not re.fullmatch(NAME, parcel.name):
         raise Mistake(f"{path}: {_ABOUT} is damaged")
     return parcel
 

@@ -173,15 +173,25 @@ def _add_disk(path: Path, overlay: Path, image: Path) -> None:
         file.write(_DISK.pack(_WITH_DISK, begins, begins + size, *_identity(image)))
 
 
-def take_disk(saved: Saved, image: Path, overlay: Path) -> None:
-    """Writes to a new file what a machine had written to its disk, whose image is here. Raises Failure, Mistake."""
+def check_image(saved: Saved, image: Path) -> tuple[int, int]:
+    """Whether an image is the one that a saved machine's disk was on; returns where the overlay on it begins and ends.
+    Raises Mistake."""
     if saved.disk is None:
         raise Mistake(f"{saved.path}: holds no disk; it is cut short, or of a machine without one")
     try:
         if saved.disk.image != _identity(image):
             raise Mistake(f"{image}: is not as it was when {saved.path} was saved; expected the same file")
+    except OSError as error:
+        raise Mistake(f"{image}: {error.strerror}") from None
+    return saved.disk.begins, saved.disk.ends
+
+
+def take_disk(saved: Saved, image: Path, overlay: Path) -> None:
+    """Writes to a new file what a machine had written to its disk, whose image is here. Raises Failure, Mistake."""
+    begins, ends = check_image(saved, image)
+    try:
         with create_private(overlay) as file, saved.path.open("rb") as source:
-            _copy(file, source, saved.disk.begins, saved.disk.ends)
+            _copy(file, source, begins, ends)
     except OSError as error:
         raise Failure(f"{saved.path}: its disk cannot be copied to {overlay}: {error.strerror}") from None
 

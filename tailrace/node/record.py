@@ -509,6 +509,8 @@ class State:
         self.record = record
         self._alone = threading.RLock()
         """Functions are started by several threads."""
+        self._texts: dict[int, tuple[object, str]] = {}
+        """What was written last and is never altered in place, by its id: itself, and as JSON."""
 
     # --- files -----------------------------------------------------------------------------------------------------
 
@@ -609,30 +611,34 @@ class State:
 
     def save(self) -> None:
         """Raises Unwritable; the record is then as it was."""
-        document = {
+        record = self.record
+        small = {
             "format": FORMAT,
-            "boot": self.record.boot,
-            "purpose": self.record.purpose,
-            "owner": self.record.owner,
-            "spec": self.record.spec,
-            "complete": self.record.complete,
-            "instances": self.record.instances,
-            "version": self.record.version,
-            "previous": self.record.previous,
-            "changing": self.record.changing,
-            "around": self.record.around,
-            "stopped": self.record.stopped,
-            "restarts": self.record.restarts,
-            "groups": self.record.groups,
-            "kept": self.record.kept,
-            "granted": self.record.granted,
-            "plan": self.record.plan,
-            "things": [{"kind": thing.kind, **vars(thing)} for thing in self.record.things],
+            "boot": record.boot,
+            "purpose": record.purpose,
+            "owner": record.owner,
+            "spec": record.spec,
+            "complete": record.complete,
+            "instances": record.instances,
+            "version": record.version,
+            "around": record.around,
+            "stopped": record.stopped,
+            "restarts": record.restarts,
+            "groups": record.groups,
+            "kept": record.kept,
+            "granted": record.granted,
         }
+        texts = {key: json.dumps(value, default=vars) for key, value in small.items()}
+        # Hundreds of things are put on record one after the other: what is the same as before is not encoded again.
+        kept: dict[int, tuple[object, str]] = {}
+        for key, value in (("previous", record.previous), ("changing", record.changing), ("plan", record.plan)):
+            texts[key] = self._text(value, kept)
+        texts["things"] = f"[{', '.join([self._text(thing, kept) for thing in record.things])}]"
+        self._texts = kept
         new = self.folder / "state.json.new"
         try:
             # With an indent it takes five times as long, and with asdict() twice.
-            new.write_text(json.dumps(document, default=vars) + "\n")
+            new.write_text("{" + ", ".join(f'"{key}": {text}' for key, text in texts.items()) + "}\n")
             new.replace(self.folder / "state.json")
         except OSError as error:
             with suppress(OSError):  # half of one
@@ -640,6 +646,15 @@ class State:
             raise Unwritable(
                 f"{new}: {error.strerror}, so what is up cannot be recorded; make room there and try again"
             ) from None
+
+    def _text(self, value: object, kept: dict[int, tuple[object, str]]) -> str:
+        """A thing or a plan as JSON, which is never altered in place."""
+        known = self._texts.get(id(value))
+        if known is None or known[0] is not value:
+            data = {"kind": value.kind, **vars(value)} if isinstance(value, Thing) else value
+            known = value, json.dumps(data, default=vars)
+        kept[id(value)] = known
+        return known[1]
 
     def clear_sockets(self) -> list[str]:
         """Removes what is in the folder of sockets, also what a record that was lost has left; returns what could not

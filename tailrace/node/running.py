@@ -43,7 +43,7 @@ from tailrace.resources.tree import Tree
 from tailrace.spec.interface import passed_through
 from tailrace.spec.model import LONGEST_SOCKET, TESTER_ENDS
 from tailrace.switch.config import configuration, instance_name, socket_of, uri_of
-from tailrace.switch.confine import check_user, close_folder, group_for, let_pass, make_folder
+from tailrace.switch.confine import check_user, close_folder, group_for, let_pass, make_folders
 from tailrace.switch.fabric import SwitchOptions, TailraceFabric
 
 _ATTACH_SECONDS = 10.0
@@ -226,8 +226,7 @@ class Node:
         or failed."""
         wanted = [(STARTERS[each.runs], each) for each in plan.functions if each.name in instances]
         prepared = {each.name: self._instance(plan, each, instances[each.name]) for _, each in wanted}
-        for _, planned in wanted:
-            self._surround(plan, planned, prepared[planned.name].group, instances)
+        self._surround(plan, {each.name: prepared[each.name].group for _, each in wanted}, instances)
         pool = ThreadPoolExecutor(_AT_ONCE)
         try:
             begun = {
@@ -253,14 +252,22 @@ class Node:
         planned = plan.function(name)
         STARTERS[planned.runs].prepare(self.launcher, self._instance(plan, planned, instance))
 
-    def _surround(self, plan: Plan, planned: PlannedFunction, group: int, instances: Mapping[str, int]) -> None:
-        """Makes the folders of an instance's sockets, and the network namespace of its function."""
-        for port in plan.guests(planned):
-            make_folder(self.state, socket_of(port, self.state.sockets, instances).parent.name, group)
-        if STARTERS[planned.runs].passes and group:
-            let_pass(self.state.sockets, group)
-        if planned.network is not None:
-            prepare_namespace(self.state, planned.name, planned.network, group)
+    def _surround(self, plan: Plan, groups: Mapping[str, int], instances: Mapping[str, int]) -> None:
+        """Makes the folders of instances' sockets, and the network namespaces of their functions; by name, each with
+        its group."""
+        planned = [plan.function(name) for name in groups]
+        sockets = self.state.sockets
+        folders = {
+            socket_of(port, sockets, instances).parent.name: groups[each.name]
+            for each in planned
+            for port in plan.guests(each)
+        }
+        make_folders(self.state, folders)
+        for each in planned:
+            if STARTERS[each.runs].passes and groups[each.name]:
+                let_pass(sockets, groups[each.name])
+            if each.network is not None:
+                prepare_namespace(self.state, each.name, each.network, groups[each.name])
 
     def _instance(self, plan: Plan, planned: PlannedFunction, instance: int) -> Instance:
         ports = {each.name: each for each in plan.ports}

@@ -7,7 +7,7 @@ import pwd
 import stat
 import struct
 import zlib
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 from tailrace.errors import Refused
@@ -62,12 +62,18 @@ def confine(state: State, keep: Iterable[str], user: str | None) -> list[str]:
 def make_folder(state: State, name: str, group: int | None = None) -> Path:
     """Makes a folder, on record, in which a guest makes the socket that the switch connects to, or the other way about.
     It is the switch's; who is in the `group`, that of the folder of sockets unless given, may make sockets there."""
-    folder = Folder(str(state.sockets / name))
-    state.add(folder)
-    Path(folder.path).mkdir()
+    make_folders(state, {name: group})
+    return state.sockets / name
+
+
+def make_folders(state: State, groups: Mapping[str, int | None]) -> None:
+    """Makes several, by name, each with its group; they are put on record at once."""
+    folders = {name: Folder(str(state.sockets / name)) for name in groups}
+    state.add(*folders.values())
     owner = state.sockets.stat()
-    folder.give(0o770, owner.st_uid, owner.st_gid if group is None else group)
-    return Path(folder.path)
+    for name, group in groups.items():
+        Path(folders[name].path).mkdir()
+        folders[name].give(0o770, owner.st_uid, owner.st_gid if group is None else group)
 
 
 def group_for(state: State, function: str) -> int:

@@ -14,6 +14,8 @@ from machine import BOOT
 from running_node import Command, needs_a_node, wait_until
 
 from tailrace.functions import agent
+from tailrace.functions.domain import machine_id
+from tailrace.functions.names import outer_name
 
 pytestmark = [
     *needs_a_node,
@@ -71,37 +73,110 @@ def assert_forwards(command: Command, spec: Path) -> None:
     assert sum(way["received"] for way in frames) == sum(way["sent"] for way in frames) > 1000
 
 
-def instance(command: Command) -> str:
-    """The process that the function is now."""
-    return str(next(each["name"] for each in command.status()["processes"] if each["alive"] and each["function"]))
+def instance(command: Command, name: str = "own") -> str:
+    """The process that a function is now."""
+    return str(
+        next(each["name"] for each in command.status()["processes"] if each["alive"] and each["function"] == name)
+    )
+
+
+class Kept:
+    """What a machine writes before the first partition of its disk, where nobody else does, and in its memory."""
+
+    place = "/dev/vda bs=512 count=1 seek=2047"
+
+    def __init__(self, command: Command, name: str) -> None:
+        self.command, self.name = command, name
+
+    def inside(self, words: str) -> str:
+        return agent.ask(self.command.state / f"logs/{instance(self.command, self.name)}.agent", words).strip()
+
+    def write(self, disk: str, memory: str) -> None:
+        self.inside(f"echo {disk} | dd of={self.place} conv=sync,fsync 2>/dev/null; echo {memory} >/run/mark")
+
+    def read(self) -> list[str]:
+        """Of its memory, and of its disk itself."""
+        shown = f"cat /run/mark; dd if={self.place.replace('seek', 'skip')} 2>/dev/null"
+        return self.inside(f"echo 3 >/proc/sys/vm/drop_caches; {shown}").replace("\0", "").split()
+
+
+def wait_until_forwarding(command: Command, name: str) -> None:
+    wait_until(lambda: "forwarding" in command("function", "log", name).stdout, BOOT)
 
 
 @pytest.mark.whole
 def test_a_machine_goes_on_with_what_it_had_written_to_its_disk(command: Command, disk: Path, overlays: Path) -> None:
-    """Before the first partition, where nobody else writes."""
-    del disk, overlays
-    place, spec = "/dev/vda bs=512 count=1 seek=2047", command.spec(SPEC)
+    """Also on another host, where it comes with its disk."""
+    del overlays
+    spec = command.spec(SPEC)
     command("up", spec)
     try:
-        wait_until(lambda: "forwarding" in command("function", "log", "own").stdout, BOOT)
-
-        def inside(words: str) -> str:
-            return agent.ask(command.state / f"logs/{instance(command)}.agent", words).strip()
-
-        inside(f"echo here | dd of={place} conv=sync,fsync 2>/dev/null; echo memory >/run/mark")
+        wait_until_forwarding(command, "own")
+        kept = Kept(command, "own")
+        kept.write("here", "memory")
         file = command.folder / "own.state"
         command("function", "save", "own", file)
-        inside(f"echo gone | dd of={place} conv=sync,fsync 2>/dev/null; rm /run/mark")
+        kept.write("gone", "lost")
         before = instance(command)
         command("function", "restore", "own", file)
         assert instance(command) != before
-        kept = inside(
-            f"echo 3 >/proc/sys/vm/drop_caches; cat /run/mark; dd if={place.replace('seek', 'skip')} 2>/dev/null"
-        )
-        assert kept.replace("\0", "").split() == ["memory", "here"]
+        assert kept.read() == ["memory", "here"]
+        assert_forwards(command, spec)
+        command("function", "export", "own", command.folder / "own.tar")
+    finally:
+        command("down")
+    there = command.folder / "there"
+    there.mkdir()
+    made = json.loads(
+        command("function", "import", command.folder / "own.tar", "--state", there / "own.state", "--json").stdout
+    )
+    assert made["image"] == made["function"]["image"] == str(there / "own.qcow2")
+    assert Path(made["image"]).read_bytes() == disk.read_bytes()
+    spec = command.spec(SPEC.replace("disk.qcow2", made["image"]), "there.yaml")
+    command("up", spec)
+    try:
+        command("function", "restore", "own", made["state"])
+        assert kept.read() == ["memory", "here"]
         assert_forwards(command, spec)
     finally:
         command("down")
+
+
+PAIR = SPEC.replace("[tester.a, own, tester.b]", "[tester.a, own, copy, tester.b]").replace(
+    "functions: {", "functions: {copy: {runs: machine, image: disk.qcow2}, "
+)
+
+
+@pytest.mark.whole
+def test_a_copy_has_a_disk_of_its_own_and_a_snapshot_the_disk_as_it_was(
+    command: Command, disk: Path, overlays: Path, images: Path
+) -> None:
+    """The copy takes the place of a machine that has booted from the same image."""
+    before = hashlib.sha256(disk.read_bytes()).digest()
+    spec = command.spec(PAIR)
+    command("up", spec)
+    try:
+        wait_until_forwarding(command, "own")
+        wait_until_forwarding(command, "copy")
+        own, copy = Kept(command, "own"), Kept(command, "copy")
+        own.write("here", "memory")
+        command("function", "snapshot", "own", "before")
+        command("function", "clone", "own", "copy")
+        assert copy.read() == ["memory", "here"]
+        name = outer_name(command.state, instance(command, "copy"))
+        assert copy.inside("hostname; cat /etc/machine-id").split() == [name, machine_id(name).hex]
+        assert own.inside("hostname") == "wall"
+        copy.write("there", "other")
+        assert own.read() == ["memory", "here"]
+        own.write("gone", "lost")
+        command("function", "restore", "own", "--snapshot", "before")
+        assert (own.read(), copy.read()) == (["memory", "here"], ["other", "there"])
+        assert_forwards(command, spec)
+        assert len(list(overlays.glob("*.qcow2"))) == 2
+    finally:
+        command("down")
+        shutil.rmtree(images / "snapshots", ignore_errors=True)
+    assert hashlib.sha256(disk.read_bytes()).digest() == before
 
 
 @pytest.mark.whole

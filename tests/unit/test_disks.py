@@ -51,8 +51,8 @@ def test_a_seed_says_who_the_machine_is_and_its_addresses() -> None:
     files = disks.seed_files("0" * 32, "fw", {"52:54:00:00:00:00": "10.0.0.1/24", "52:54:00:00:00:01": ""})
     assert json.loads(files["meta-data"]) == {"instance-id": "0" * 32, "local-hostname": "fw"}
     assert json.loads(files["network-config"])["ethernets"] == {
-        "port0": {"match": {"macaddress": "52:54:00:00:00:00"}, "addresses": ["10.0.0.1/24"]},
-        "port1": {"match": {"macaddress": "52:54:00:00:00:01"}, "optional": True},
+        "port0": {"match": {"macaddress": "52:54:00:00:00:00"}, "set-name": "port0", "addresses": ["10.0.0.1/24"]},
+        "port1": {"match": {"macaddress": "52:54:00:00:00:01"}, "set-name": "port1", "optional": True},
     }
     assert files["user-data"].startswith(b"#cloud-config\n")
     assert disks.seed_files("0", "fw", {}, b"#!/bin/sh\n")["user-data"] == b"#!/bin/sh\n"

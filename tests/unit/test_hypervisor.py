@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import threading
+import time
 from contextlib import nullcontext
 from pathlib import Path
 
@@ -31,5 +32,9 @@ def test_the_thread_of_a_machines_first_cpu_is_known_by_its_name(name: str, foun
     finally:
         ended.set()
         thread.join()
+    deadline = time.monotonic() + 60
+    while Path(f"/proc/self/task/{thread.native_id}").exists():  # for Linux it ends a moment after that
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
     with pytest.raises(Failure, match="no thread of it"):
         vcpu_thread(os.getpid())

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import hashlib
 import io
+import json
+import os
 import tarfile
 from pathlib import Path
 
 import pytest
-from test_saved import write
+from test_saved import with_disk, write
 
 from tailrace.errors import Mistake
 from tailrace.functions import images, parcel, saved
@@ -56,9 +59,62 @@ def test_nothing_is_replaced(exported: Path, tmp_path: Path) -> None:
     assert (tmp_path / "mine").read_text() == "mine" and not (tmp_path / "first.state").exists()
 
 
-def test_a_disk_is_not_exported(tmp_path: Path) -> None:
-    with pytest.raises(Mistake, match=r"fw has a disk, which is not exported; save it"):
-        parcel.export("fw", {"runs": "machine", "image": "/i/fw.qcow2"}, "tailrace-fw", tmp_path / "fw.tar")
+@pytest.fixture
+def with_its_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A machine that was exported with its disk."""
+    image = tmp_path / "there" / "my disk.raw"
+    image.parent.mkdir()
+    image.write_bytes(b"a disk")
+    monkeypatch.setattr(parcel, "qemu_user", os.geteuid)
+
+    def save(_: str, path: Path) -> None:
+        with_disk(write(path, "<domain/>"), image, b"written")
+
+    monkeypatch.setattr(saved, "save", save)
+    parcel.export("fw", {"runs": "machine", "image": str(image)}, "tailrace-fw", tmp_path / "fw.tar")
+    return tmp_path / "fw.tar"
+
+
+def test_a_machine_comes_with_its_disk_as_it_was(with_its_disk: Path, tmp_path: Path) -> None:
+    here = tmp_path / "here"
+    here.mkdir()
+    made = parcel.import_(with_its_disk, here / "fw.state")
+    assert made.image == here / "fw.raw" and made.image.read_bytes() == b"a disk"
+    assert made.parcel.function == {"runs": "machine", "image": str(made.image)}
+    saved.take_disk(saved.read(made.state), made.image, here / "overlay")
+    assert (here / "overlay").read_bytes() == b"written"
+    with pytest.raises(Mistake, match=r"fw.raw: is there already"):
+        parcel.import_(with_its_disk, here / "again.state")
+    assert left(here) == ["fw.raw", "fw.state", "overlay"]
+
+
+def test_a_disk_that_is_not_the_one_of_its_state_is_refused(
+    with_its_disk: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    whole = members(with_its_disk)
+    about = json.loads(whole["machine.json"])
+    other = {**about, "digests": {**about["digests"], "image/disk": hashlib.sha256(b"other").hexdigest()}}
+    here = tmp_path / "here"
+    here.mkdir()
+    for contents, said in (
+        ({**whole, "image/disk": b"A disk"}, "image/disk is damaged"),
+        ({**whole, "image/disk": b"other", "machine.json": json.dumps(other).encode()}, "is not the one of its state"),
+        ({**whole, "machine.json": whole["machine.json"].replace(b'"fw.raw"', b'"../fw.raw"')}, "is damaged"),
+        ({**whole, "machine.json": whole["machine.json"].replace(b'"format": 2', b'"format": 1')}, "is damaged"),
+    ):
+        with pytest.raises(Mistake, match=said):
+            parcel.import_(pack(tmp_path / "bad.tar", contents), here / "fw.state")
+    assert left(here) == []
+    image = tmp_path / "there" / "my disk.raw"
+
+    def written_meanwhile(_: str, path: Path) -> None:
+        with_disk(write(path, "<domain/>"), image, b"written")
+        image.write_bytes(b"another disk")
+
+    monkeypatch.setattr(saved, "save", written_meanwhile)
+    with pytest.raises(Mistake, match=r"my disk.raw: is not as it was"):
+        parcel.export("fw", {"runs": "machine", "image": str(image)}, "tailrace-fw", tmp_path / "other.tar")
+    assert not (tmp_path / "other.tar").exists()
 
 
 def members(file: Path) -> dict[str, bytes]:

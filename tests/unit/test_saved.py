@@ -6,6 +6,7 @@ import base64
 import os
 import socket
 import struct
+import subprocess
 import threading
 from collections.abc import Callable
 from dataclasses import replace
@@ -205,3 +206,22 @@ def test_the_agent_says_what_a_command_printed_or_that_it_failed(tmp_path: Path)
         agent.ask(tmp_path / "d", "true")
     with pytest.raises(Failure, match="cannot be reached"):
         agent.ask(tmp_path / "none", "true")
+
+
+def test_a_copys_function_is_told_its_addresses_or_that_is_told(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fifo = tmp_path / "commands"
+    os.mkfifo(fifo)
+    monkeypatch.setattr(agent, "COMMANDS", str(fifo))
+    reader = os.open(fifo, os.O_RDWR | os.O_NONBLOCK)
+    try:
+        *_, told = agent.identity("copy", "0" * 32, ["52:54:00:00:00:00", "52:54:00:00:00:01"])
+        subprocess.run(["sh", "-c", told], check=True, timeout=60)
+        assert os.read(reader, 4096) == b"address 0 52:54:00:00:00:00\naddress 1 52:54:00:00:00:01\n"
+    finally:
+        os.close(reader)
+    monkeypatch.setattr(agent, "_TOLD_SECONDS", 0.1)
+    *_, told = agent.identity("copy", "0" * 32, ["52:54:00:00:00:00"])
+    done = subprocess.run(["sh", "-c", told], capture_output=True, text=True, check=False, timeout=60)
+    assert (done.returncode, done.stdout) == (1, "its function takes no addresses; build its image again\n")

@@ -15,6 +15,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -52,6 +53,22 @@ def test_things_are_recorded_and_undone_backwards(tmp_path: Path) -> None:
     assert not made.exists()
     assert not folder.exists()
     assert lower(folder).undone == []
+
+
+def test_the_record_says_what_things_and_plans_have_become(tmp_path: Path) -> None:
+    folder = tmp_path / "state"
+    first, second = HugePages(before=1, added=5), FilePath(str(tmp_path / "thing"))
+    with hold(folder) as state:
+        for number in range(3):  # each as a new object, and perhaps where the one before was
+            state.record.plan = {"functions": [number]}
+            state.save()
+            assert peek(folder).plan == {"functions": [number]}
+        state.add(first, second)
+        state.alter(first, replace(first, there=True))
+        assert peek(folder).things == [replace(first, there=True), second]
+        state.undo(second)
+        assert peek(folder).things == [replace(first, there=True)]
+        state.record.things.clear()
 
 
 def test_what_cannot_be_put_on_record_is_reported_and_undone_all_the_same(
