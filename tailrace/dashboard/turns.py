@@ -31,7 +31,7 @@ FIRST = 12
 """Things, in the order of their names, that are always anew: `web/src/chains.tsx` shows as many."""
 FEW = 12
 """Of the others at least so many are anew each time."""
-ROUND = 40
+ROUND = 80
 """Times within which each had its turn."""
 MOST = 25
 """Changed ones that are anew at a time."""
@@ -59,9 +59,11 @@ class Between:
 
     def rate(self, field: str, rows: Rows, scale: int = 1) -> float:
         before, now = self.before[field], self.now[field]
-        grown = 0
-        for _, row in rows:
-            grown += now[row] - before[row]
+        if len(rows) == 1:
+            row = rows[0][1]
+            grown = now[row] - before[row]
+        else:
+            grown = sum(now[row] - before[row] for _, row in rows)
         return figures(grown * scale / self.seconds) if grown > 0 else 0.0
 
     def flow(self, prefix: str, rows: Rows) -> Document:
@@ -70,6 +72,8 @@ class Between:
 
     def drops(self, prefix: str, rows: Rows) -> Document:
         """Of each reason for which something was ever dropped: how many each second, and in all."""
+        if not self.dropped:
+            return {}
         return {
             field.removeprefix(prefix).replace("_", " "): {"rate": self.rate(field, rows), "total": total}
             for field in self.dropped
@@ -211,10 +215,15 @@ def patch(old: Mapping[str, Any], new: Mapping[str, Any], known: Mapping[str, Do
         was = old.get(name)
         if value is was:
             continue
-        if isinstance(value, dict) and isinstance(was, dict):
-            deeper = patch(was, value) if known is None or name not in known else known[name]
-            if deeper:
-                found[name] = deeper
-        elif value != was:
+        if known is not None and name in known and isinstance(was, dict):
+            deeper = known[name]
+        elif value == was:  # all of it: much sooner known than by going through it here
+            continue
+        elif isinstance(value, dict) and isinstance(was, dict):
+            deeper = patch(was, value)
+        else:
             found[name] = value
+            continue
+        if deeper:
+            found[name] = deeper
     return found
