@@ -23,7 +23,8 @@ _EVERY = 0.25
 """Seconds between two looks at a picture."""
 _QUIET = 5.0
 """Seconds that a condition has to be over before it rings again."""
-_DOWN = ("down", "removed", "gone", "quarantined")
+DOWN = ("down", "removed", "gone", "quarantined")
+"""States of ports whose device or guest is gone."""
 _EVENTS = {
     "drift": ("node.drifted",),
     "function-restarted": ("function.died", "function.unhealthy", "function.failed"),
@@ -112,7 +113,7 @@ class Alarms:
                     yield rule, name, f"loss: {max(drops, key=drops.__getitem__)}"
         for rule in self._on("port-down"):
             for name, port in document.get("ports", {}).items():
-                if port["state"] in _DOWN and rule.fits(name):
+                if port["state"] in DOWN and rule.fits(name):
                     yield rule, name, f"port {port['state']}"
 
     def _ring(self, rule: Rule, about: str, kind: str) -> None:

@@ -9,11 +9,13 @@ from __future__ import annotations
 
 import asyncio
 import json
+import time
 from collections.abc import AsyncIterator
+from contextlib import suppress
 
 from tailrace.dashboard.alarms import Alarms
 from tailrace.dashboard.events import Events
-from tailrace.dashboard.picture import Pictures, nothing
+from tailrace.dashboard.picture import Pictures, Totals, nothing
 from tailrace.dashboard.record import Recorder
 from tailrace.dashboard.turns import Document
 from tailrace.errors import TailraceError
@@ -21,6 +23,10 @@ from tailrace.observe.snapshot import Sampler
 
 EVERY = 0.1
 """Seconds between two pictures."""
+SELDOM = 1.0
+"""The same, while they are only glanced at."""
+GLANCED = 5.0
+"""Seconds after a glance that pictures are taken on."""
 LISTEN = 0.5
 """Seconds for which the end of the server may wait."""
 CHECK = 1.0
@@ -40,6 +46,8 @@ class Feed:
         self._document: Document | None = None
         self._whole = self._change = ""
         self._news = asyncio.Condition()
+        self._glanced = self._summed = float("-inf")
+        self._glance: tuple[Document, Totals] | None = None
         self.followers = 0
 
     async def run(self) -> None:
@@ -61,13 +69,18 @@ class Feed:
 
     @property
     def _wanted(self) -> bool:
+        return self._watched or time.monotonic() - self._glanced <= GLANCED
+
+    @property
+    def _watched(self) -> bool:
+        """Whether somebody takes each picture."""
         return bool(self.followers or self._alarms.webhooks or self._recorder)
 
     async def _look(self) -> None:
         loop = asyncio.get_running_loop()
         while True:
             if not self._wanted:
-                self._document = None  # the next to come shall see nothing that is old
+                self._document = self._glance = None  # the next to come shall see nothing that is old
                 self._pictures = Pictures()
                 async with self._news:
                     await self._news.wait_for(lambda: self._wanted)
@@ -79,8 +92,30 @@ class Feed:
                     document["record"] = self._recorder.why
                 async with self._news:
                     self._publish(document)
+                    self._sum(document)
                     self._news.notify_all()
             await asyncio.sleep(max(began + EVERY - loop.time(), 0.0))
+            if not self._watched and self._document is not None:
+                with suppress(TimeoutError):
+                    async with asyncio.timeout(SELDOM - EVERY), self._news:
+                        await self._news.wait_for(lambda: self._watched)
+
+    async def glance(self) -> tuple[Document, Totals]:
+        """A picture that is at most about a second old, and the sums over its chains."""
+        self._glanced = time.monotonic()
+        async with self._news:
+            self._news.notify_all()
+            while self._glance is None:
+                await self._news.wait()
+        return self._glance
+
+    def _sum(self, document: Document) -> None:
+        """For those who glance; a picture in ten, since that goes through all chains."""
+        now = time.monotonic()
+        if now - self._glanced > GLANCED:
+            self._glance = None
+        elif self._glance is None or now - self._summed >= SELDOM - EVERY:
+            self._glance, self._summed = (document, self._pictures.totals()), now
 
     async def follow(self) -> AsyncIterator[str]:
         """Server-sent events: `whole`, a document, and `change`, a merge patch of the last one."""

@@ -7,14 +7,17 @@ else's: of its headers only the kind of content is believed, and a page gets no 
 from __future__ import annotations
 
 import asyncio
+import socket
 import ssl
 from collections.abc import AsyncGenerator
+from concurrent.futures import ThreadPoolExecutor
+from functools import cached_property
 from pathlib import Path
 from typing import Annotated
 from urllib.parse import quote, urlencode, urlsplit
 
 import yaml
-from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, PrivateAttr, TypeAdapter, ValidationError
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response, StreamingResponse
 from starlette.routing import Route
@@ -25,6 +28,9 @@ from tailrace.errors import Mistake
 MOST = 64
 _SECONDS = 5.0
 """For a connection, and the head of an answer."""
+UNREACHED = (OSError, ValueError, EOFError, IndexError, asyncio.LimitOverrunError)
+"""What `Remote.ask` raises."""
+ANOTHER_TOKEN = "its dashboard has another token than the list of nodes"
 _KINDS = ("text/event-stream", "application/json", "application/x-ndjson", "text/html")
 
 
@@ -40,33 +46,69 @@ class Remote(BaseModel):
         None, description="PEM: of who has signed its certificate, unless the system knows"
     )
 
-    async def ask(self, method: str, path: str) -> tuple[int, str, AsyncGenerator[bytes, None]]:
+    _lookups: ThreadPoolExecutor = PrivateAttr(default_factory=lambda: ThreadPoolExecutor(1))
+    """Its own thread: a name server that does not answer holds up this node alone."""
+
+    async def ask(self, method: str, path: str) -> tuple[int, str, Body]:
         """The status, kind of content and body of an answer, by HTTP/1.0, whose body ends with its connection. Raises
-        OSError, ValueError, IndexError, EOFError, LimitOverrunError."""
+        UNREACHED."""
         address = urlsplit(self.url)
-        context = None
-        if address.scheme == "https":
-            context = ssl.create_default_context(cafile=self.certificate)
-        port = address.port or (443 if context else 80)
         async with asyncio.timeout(_SECONDS):
-            reader, writer = await asyncio.open_connection(address.hostname, port, ssl=context)
+            reader, writer = await self._connect()
             try:
                 fields = [f"{method} {path} HTTP/1.0", f"Host: {address.netloc}", f"Authorization: Bearer {self.token}"]
                 writer.write("\r\n".join([*fields, "", ""]).encode("ascii"))
                 status, *fields = (await reader.readuntil(b"\r\n\r\n")).decode("latin-1").split("\r\n")
+                code = int(status.split(" ")[1])
             except BaseException:
                 writer.close()
                 raise
         headers = {name.lower(): value.strip() for name, _, value in (field.partition(":") for field in fields)}
-        return int(status.split(" ")[1]), headers.get("content-type", ""), _body(reader, writer)
+        return code, headers.get("content-type", ""), Body(reader, writer)
+
+    async def _connect(self) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+        """To the first of its addresses that answers."""
+        address, context = urlsplit(self.url), self._context
+        port, host = address.port or (443 if context else 80), address.hostname or ""
+        look_up = asyncio.get_running_loop().run_in_executor
+        found = await look_up(self._lookups, lambda: socket.getaddrinfo(host, port, type=socket.SOCK_STREAM))
+        error = OSError("it has no address")
+        for *_, place in found:
+            try:
+                name = host if context else None
+                return await asyncio.open_connection(str(place[0]), port, ssl=context, server_hostname=name)
+            except OSError as failed:
+                error = failed
+        raise error
+
+    @cached_property
+    def _context(self) -> ssl.SSLContext | None:
+        """Made once: that reads all certificates that the system knows."""
+        return ssl.create_default_context(cafile=self.certificate) if self.url.startswith("https:") else None
 
 
-async def _body(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> AsyncGenerator[bytes, None]:
-    try:
-        while chunk := await reader.read(1 << 16):
-            yield chunk
-    finally:
-        writer.close()
+class Body:
+    """An answer's, as it comes."""
+
+    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self._reader, self._writer = reader, writer
+
+    async def chunks(self) -> AsyncGenerator[bytes, None]:
+        try:
+            while chunk := await self._reader.read(1 << 16):
+                yield chunk
+        finally:
+            self.close()
+
+    def close(self) -> None:
+        self._writer.close()
+
+
+def why_not(remote: Remote, error: BaseException) -> str:
+    """What is said of a node that could not be asked."""
+    refused = isinstance(error, ConnectionRefusedError)  # whose text is asyncio's
+    why = "connection refused" if refused else getattr(error, "strerror", None) or str(error) or "it does not answer"
+    return f"{remote.name}: {why}; does `tailrace dashboard` run there?"
 
 
 def read_nodes(file: Path) -> tuple[Remote, ...]:
@@ -103,17 +145,14 @@ def routes(remotes: tuple[Remote, ...]) -> list[Route]:
         query = urlencode([pair for pair in request.query_params.multi_items() if pair[0] != "token"])
         try:
             status, kind, body = await remote.ask(request.method, f"/{quote(path)}{f'?{query}' if query else ''}")
-        except (OSError, ValueError, EOFError, IndexError, asyncio.LimitOverrunError) as error:
-            why = str(error) or "it does not answer"
-            return JSONResponse({"error": f"{remote.name}: {why}; does `tailrace dashboard` run there?"}, 502)
+        except UNREACHED as error:
+            return JSONResponse({"error": why_not(remote, error)}, 502)
         if status == 401:
-            await body.aclose()
-            return JSONResponse(
-                {"error": f"{remote.name}: its dashboard has another token than the list of nodes"}, 502
-            )
+            body.close()
+            return JSONResponse({"error": f"{remote.name}: {ANOTHER_TOKEN}"}, 502)
         if kind.partition(";")[0] not in _KINDS:
             kind = "text/plain"
         policy = {"Content-Security-Policy": REPORT_POLICY} if kind.startswith("text/html") else None
-        return StreamingResponse(body, status, policy, kind)
+        return StreamingResponse(body.chunks(), status, policy, kind)
 
     return [Route("/nodes", names), Route("/nodes/{name}/{path:path}", pass_on, methods=["GET", "POST"])]

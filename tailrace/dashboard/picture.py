@@ -6,8 +6,9 @@
 from __future__ import annotations
 
 from collections import deque
+from dataclasses import dataclass
 
-from tailrace.dashboard.turns import WINDOW, Between, Document, Rows, Show, Turns, figures, patch
+from tailrace.dashboard.turns import WINDOW, Between, Document, Rows, Show, Turns, figures, growing, patch
 from tailrace.observe.page import Table
 from tailrace.observe.snapshot import Facts, Snapshot
 from tailrace.observe.top import rows
@@ -17,6 +18,18 @@ from tailrace.switch.config import planned_port
 def nothing(why: str) -> Document:
     """The document while there is no switch to look at."""
     return {"up": False, "why": why}
+
+
+@dataclass(frozen=True)
+class Totals:
+    """Of all chains together, each second."""
+
+    packets: float = 0.0
+    """Delivered at either end."""
+    bits: float = 0.0
+    drops: float = 0.0
+    losing: int = 0
+    """Chains that drop."""
 
 
 class Pictures:
@@ -60,6 +73,22 @@ class Pictures:
             document["version"] = facts.version
         return document
 
+    def totals(self) -> Totals:
+        """Of the picture that was taken last: of all chains as they are now, whichever it has anew."""
+        between, chains = self._chains.between, self._chains.rows
+        if between is None:
+            return Totals()
+        out = between.flow("forward_", [max(rows, key=_number) for rows in chains.values()])
+        back = between.flow("back_", [min(rows, key=_number) for rows in chains.values()])
+        losing = growing(between)
+        every = [(name, row) for name, rows in chains.items() for _, row in rows]
+        return Totals(
+            packets=out["packets"] + back["packets"],
+            bits=out["bits"] + back["bits"],
+            drops=sum(between.rate(field, every) for field in between.dropped),
+            losing=len({name for name, row in every if row in losing}),
+        )
+
     def change(self, old: Document, new: Document) -> Document:
         """What makes the picture that was taken last of the one before."""
         return patch(old, new, {"chains": self._chains.changes, "ports": self._ports.changes})
@@ -77,6 +106,10 @@ class Pictures:
             }
             self._functions = facts.functions, queues.slots, found
         return found
+
+
+def _number(hop: tuple[str, int]) -> int:
+    return int(hop[0])
 
 
 def _chain_of(facts: Facts) -> Show:

@@ -28,6 +28,7 @@ from tailrace.dashboard.feed import Feed
 from tailrace.dashboard.host import Host
 from tailrace.dashboard.measurement import Measurement
 from tailrace.dashboard.nodes import Remote
+from tailrace.dashboard.overview import Overview
 from tailrace.dashboard.passwords import Passwords
 from tailrace.dashboard.record import Recorder
 from tailrace.dashboard.rules import EVERYTHING, Rules
@@ -63,6 +64,7 @@ def application(shown: Shown, token: str, listen: str) -> Starlette:
     """Answers for the address or name that it listens on."""
     host, measurement = Host(), Measurement(shown.places.runs)
     feed = Feed(shown.sampler, shown.events, Alarms(shown.rules, host, measurement), shown.recorder)
+    overview = Overview(feed, host, shown.remotes)
     # Read once: what a request names is looked up here, and never becomes a path.
     files = {path.name: (path.read_bytes(), _TYPES[path.suffix]) for path in _STATIC.iterdir()}
 
@@ -82,11 +84,12 @@ def application(shown: Shown, token: str, listen: str) -> Starlette:
 
     @asynccontextmanager
     async def running(_: Starlette) -> AsyncIterator[None]:
-        taking = asyncio.create_task(feed.run())
+        tasks = [asyncio.create_task(feed.run()), asyncio.create_task(overview.run())]
         yield
-        taking.cancel()
-        with suppress(asyncio.CancelledError):
-            await taking
+        for each in tasks:
+            each.cancel()
+            with suppress(asyncio.CancelledError):
+                await each
         if shown.recorder:
             shown.recorder.close()
 
@@ -95,6 +98,7 @@ def application(shown: Shown, token: str, listen: str) -> Starlette:
             Route("/", page),
             Route("/stream", stream),
             *routes(shown.places, host, measurement, control=shown.control),
+            *overview.routes(),
             *nodes.routes(shown.remotes),
             Route("/{name}", page),
         ],

@@ -59,9 +59,11 @@ class Between:
 
     def rate(self, field: str, rows: Rows, scale: int = 1) -> float:
         before, now = self.before[field], self.now[field]
-        grown = 0
-        for _, row in rows:
-            grown += now[row] - before[row]
+        if len(rows) == 1:
+            row = rows[0][1]
+            grown = now[row] - before[row]
+        else:
+            grown = sum(now[row] - before[row] for _, row in rows)
         return figures(grown * scale / self.seconds) if grown > 0 else 0.0
 
     def flow(self, prefix: str, rows: Rows) -> Document:
@@ -70,6 +72,8 @@ class Between:
 
     def drops(self, prefix: str, rows: Rows) -> Document:
         """Of each reason for which something was ever dropped: how many each second, and in all."""
+        if not self.dropped:
+            return {}
         return {
             field.removeprefix(prefix).replace("_", " "): {"rate": self.rate(field, rows), "total": total}
             for field in self.dropped
@@ -85,7 +89,10 @@ class Turns:
         self._fields = [f"{way}packets" for way in ways]
         self._slots: list[tuple[str, int]] = []
         self._kept: deque[tuple[float, Mapping[str, Sequence[int]]]] = deque()
-        self._rows: dict[str, Rows] = {}
+        self.rows: dict[str, Rows] = {}
+        """Of each thing."""
+        self.between: Between | None = None
+        """What the last picture was made of."""
         self._order: list[str] = []
         """The things by name."""
         self._named: list[str] = []
@@ -111,20 +118,20 @@ class Turns:
         while len(self._kept) > 2 and time - self._kept[1][0] >= WINDOW:
             self._kept.popleft()
         if len(self._kept) < 2 or not self._slots:
-            self.changes = self._gone
+            self.changes, self.between = self._gone, None
             return self._shown
         (begin, before), (end, now) = self._kept[0], self._kept[-1]
         dropped = [field for field, column in now.items() if "drop_" in field and field in before and any(column)]
-        between = Between(max(end - begin, 1e-9), before, now, dropped)
+        between = self.between = Between(max(end - begin, 1e-9), before, now, dropped)
         each = 1 / between.seconds
         rates = [  # a switch that was started anew counts from 0
             [each * grown if grown > 0 else 0.0 for grown in map(sub, now[field], before[field])]
             for field in self._fields
         ]
-        dropping = _growing(between)
+        dropping = growing(between)
         shown, self.changes = dict(self._shown), self._gone
         for name in dict.fromkeys([*self._wanted(rates, dropping), *also]):
-            rows = self._rows[name]
+            rows = self.rows[name]
             was, now_shown = shown.get(name), show(name, rows, between)
             if was is None or (change := patch(was, now_shown)):
                 shown[name] = now_shown
@@ -145,15 +152,15 @@ class Turns:
         self._kept = deque((at, {field: moved(each) for field, each in columns.items()}) for at, columns in self._kept)
         self._bounds = [(moved(low), moved(high)) for low, high in self._bounds]
         self._dropping = {row for row, before in enumerate(was) if before in self._dropping}
-        self._slots, self._rows, self._named = slots, {}, []
+        self._slots, self.rows, self._named = slots, {}, []
         for row, (slot, _) in enumerate(slots):
             name, _, part = slot.rpartition("/")
             self._named.append(name)
-            self._rows.setdefault(name, []).append((part, row))
-        self._order = sorted(self._rows, key=natural)
-        self._gone = {name: None for name in self._shown if name not in self._rows}
-        self._shown = {name: shown for name, shown in self._shown.items() if name in self._rows}
-        self._again = {name for name, rows in self._rows.items() if any(was[row] < 0 for _, row in rows)}
+            self.rows.setdefault(name, []).append((part, row))
+        self._order = sorted(self.rows, key=natural)
+        self._gone = {name: None for name in self._shown if name not in self.rows}
+        self._shown = {name: shown for name, shown in self._shown.items() if name in self.rows}
+        self._again = {name for name, rows in self.rows.items() if any(was[row] < 0 for _, row in rows)}
 
     def _wanted(self, rates: Sequence[Sequence[float]], dropping: set[int]) -> Iterable[str]:
         """The things that are to be shown anew."""
@@ -191,7 +198,7 @@ class Turns:
             self._dropping.discard(row)
 
 
-def _growing(between: Between) -> set[int]:
+def growing(between: Between) -> set[int]:
     """The rows that have dropped anything."""
     found: set[int] = set()
     for field in between.dropped:
@@ -208,10 +215,15 @@ def patch(old: Mapping[str, Any], new: Mapping[str, Any], known: Mapping[str, Do
         was = old.get(name)
         if value is was:
             continue
-        if isinstance(value, dict) and isinstance(was, dict):
-            deeper = patch(was, value) if known is None or name not in known else known[name]
-            if deeper:
-                found[name] = deeper
-        elif value != was:
+        if known is not None and name in known and isinstance(was, dict):
+            deeper = known[name]
+        elif value == was:  # all of it: much sooner known than by going through it here
+            continue
+        elif isinstance(value, dict) and isinstance(was, dict):
+            deeper = patch(was, value)
+        else:
             found[name] = value
+            continue
+        if deeper:
+            found[name] = deeper
     return found

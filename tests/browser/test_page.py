@@ -302,6 +302,35 @@ def test_another_node_in_the_same_page(tab: Browser) -> None:
             tab.open("about:blank", 1440)
 
 
+@pytest.mark.skipif(not AXE.exists(), reason="needs axe-core: `scripts/setup web`, which needs npm")
+def test_all_nodes_at_a_glance(tab: Browser, tmp_path: Path) -> None:
+    cells = """[...document.querySelectorAll('#overview ~ .wide tbody tr')].map(
+      row => [...row.children].map(e => e.textContent))"""
+    with served(MadeUp(rates={("hop", "far/0", 1): RATES["hop", "web/0", 1]})) as far:
+        remotes = tuple(
+            Remote(name=name, url=f"http://127.0.0.1:{port}", token=TOKEN)
+            for name, port in (("lab-2", far), ("off", 1))
+        )
+        with served(MadeUp(), Heard(EVENTS), remotes=remotes) as port:
+            tab.complaints.clear()
+            tab.open(f"http://127.0.0.1:{port}/?token={TOKEN}#nodes", 1440)
+            wait_until(lambda: [row[1] for row in tab.evaluate(cells)] == ["live", "live", "unreachable"])
+            own, lab, off = tab.evaluate(cells)
+            assert (own[2:4], own[6][-1], lab[2:4], lab[6]) == (["2", "1"], "k", ["1", "0"], "0")
+            assert lab[0] == "lab-2" and "run there?" in off[-1]
+            tab.evaluate(AXE.read_text())
+            for width, dark in ((390, True), (1440, False)):
+                tab.view(width, dark=dark)
+                wait_until(lambda width=width: tab.evaluate("innerWidth") == width)  # type: ignore[misc]
+                tab.picture(tmp_path / f"nodes-{width}.png")
+                assert tab.evaluate("document.documentElement.scrollWidth") <= width
+                assert found_by_axe(tab) == []
+            tab.evaluate("document.querySelector('#overview ~ .wide a[href=\"#chains@lab-2\"]').click()")
+            wait_until(lambda: tab.evaluate("document.querySelector('.chain h2')?.textContent") == "far")
+            assert tab.complaints == []
+            tab.open("about:blank", 1440)
+
+
 def test_of_many_chains_some_are_shown(page: Browser, sampler: MadeUp) -> None:
     sampler.rates.update({("hop", f"chain-{n}/0", 1): RATES["hop", "web/0", 1] for n in range(1000)})
     search = "document.querySelector('[aria-label=\"filter chains\"]')"

@@ -8,6 +8,7 @@ import { Functions } from "./functions";
 import { useHistory, type Moment } from "./history";
 import { Host } from "./host";
 import { Measurement } from "./measurement";
+import { Overview } from "./overview";
 import type { Node } from "./picture";
 import { Delivered, Rates } from "./rates";
 import { useReplay } from "./replay";
@@ -45,6 +46,7 @@ const VIEWS = {
 	host: "Host",
 	measurement: "Latency and soak",
 	runs: "Runs",
+	nodes: "Nodes",
 };
 
 type Name = keyof typeof VIEWS;
@@ -53,6 +55,7 @@ type Name = keyof typeof VIEWS;
 function useAddress(): { view: Name; node: string } {
 	const named = () => {
 		const [view = "", node = ""] = decodeURIComponent(location.hash.slice(1)).split("@");
+		if (view === "nodes") return { view: view as Name, node: "" }; // of all of them
 		return { view: view in VIEWS ? (view as Name) : ("chains" as Name), node };
 	};
 	const [address, setAddress] = useState(named);
@@ -64,10 +67,10 @@ function useAddress(): { view: Name; node: string } {
 	return address;
 }
 
-function Views({ view, node }: { view: Name; node: string }) {
+function Views({ view, node, several }: { view: Name; node: string; several: boolean }) {
 	return (
 		<nav aria-label="views">
-			{Object.entries(VIEWS).map(([name, title]) => (
+			{Object.entries(VIEWS).filter(([name]) => several || name !== "nodes").map(([name, title]) => (
 				<a key={name} href={`#${name}${node && `@${node}`}`} aria-current={name === view ? "page" : undefined}>
 					{title}
 				</a>
@@ -76,8 +79,8 @@ function Views({ view, node }: { view: Name; node: string }) {
 	);
 }
 
-/** Which node is shown, where there are several. */
-function Nodes({ view, node }: { view: Name; node: string }) {
+/** The other nodes of the server's list. */
+function useNodes(): string[] {
 	const [names, setNames] = useState<string[]>([]);
 	useEffect(() => {
 		fetch("nodes")
@@ -85,9 +88,15 @@ function Nodes({ view, node }: { view: Name; node: string }) {
 			.then(({ nodes }) => setNames(nodes))
 			.catch(() => {}); // the stream says why the server does not answer
 	}, []);
+	return names;
+}
+
+/** Which node is shown, where there are several. */
+function Nodes({ view, node, names }: { view: Name; node: string; names: string[] }) {
 	if (!names.length) return null;
+	const shown = view === "nodes" ? "chains" : view;
 	return (
-		<select aria-label="node" value={node} onChange={(event) => (location.hash = `${view}${event.currentTarget.value && `@${event.currentTarget.value}`}`)}>
+		<select aria-label="node" value={node} onChange={(event) => (location.hash = `${shown}${event.currentTarget.value && `@${event.currentTarget.value}`}`)}>
 			<option value="">this node</option>
 			{names.map((name) => (
 				<option key={name} value={name}>
@@ -103,6 +112,7 @@ function View({ view, node, history }: { view: Name; node: Node | null; history:
 	if (view === "host") return <Host node={node} />;
 	if (view === "measurement") return <Measurement />;
 	if (view === "runs") return <Runs />;
+	if (view === "nodes") return <Overview />;
 	if (!node) return null;
 	if (view === "rates") return <Rates history={history} />;
 	return (
@@ -119,6 +129,7 @@ function View({ view, node, history }: { view: Name; node: Node | null; history:
 
 function Page({ address }: { address: { view: Name; node: string } }) {
 	const { view } = address;
+	const names = useNodes();
 	const heard = useStream();
 	const replay = useReplay();
 	const picture = replay.picture ?? heard.picture;
@@ -131,7 +142,7 @@ function Page({ address }: { address: { view: Name; node: string } }) {
 				<h1>
 					<img src="icon.svg" alt="" width="28" height="28" /> Tailrace
 				</h1>
-				<Nodes {...address} />
+				<Nodes {...address} names={names} />
 				{replay.picture ? <span class="pill warn">replay</span> : <State {...heard} />}
 				{node && (
 					<p class="soft">
@@ -141,7 +152,7 @@ function Page({ address }: { address: { view: Name; node: string } }) {
 				)}
 				<Bell picture={picture} />
 			</header>
-			<Views {...address} />
+			<Views {...address} several={names.length > 0} />
 			{replay.bar}
 			{replay.picture ? null : <Banner {...heard} />}
 			<View view={view} node={node} history={history} />
