@@ -3,8 +3,8 @@
  * A stateful firewall, a bump in the wire between two ports: it has no address, and changes no frame.
  *
  * The first frame of a flow is looked up in the rules; if one allows it, the flow gets an entry, and what follows, both
- * ways, is found there whatever the number of rules.  A frame's first bytes are copied, checked and decided on once.
- * ARP and neighbour discovery pass.
+ * ways, is found there whatever the number of rules.  To a frame that a rule rejects it answers.  A frame's first bytes
+ * are copied, checked and decided on once. ARP and neighbour discovery pass.
  */
 #include <errno.h>
 #include <stdlib.h>
@@ -67,8 +67,9 @@ static enum verdict begin(struct firewall *firewall, const struct connection_key
 
 /* Look up the rules for all frames of a burst that no flow is known of. */
 static void decide_new(struct firewall *firewall, struct burst *burst, struct rte_mbuf **mbufs, uint16_t in,
-		       uint32_t tick)
+		       uint64_t tsc)
 {
+	const uint32_t tick = connections_tick(tsc);
 	struct firewall_rules *rules = atomic_load_explicit(&firewall->rules, memory_order_acquire);
 	struct headers headers[FIREWALL_BURST];
 	uint32_t found[FIREWALL_BURST];
@@ -89,7 +90,10 @@ static void decide_new(struct firewall *firewall, struct burst *burst, struct rt
 			verdict = VERDICT_DROP_state;
 		} else if (verdict == VERDICT_FLOW) {
 			firewall_rule_count(rule, mbufs[number]->pkt_len);
-			verdict = rule->allow ? begin(firewall, &passing->key, event, in, tick) : VERDICT_DROP_rule;
+			verdict = rule->action == FIREWALL_ALLOW ? begin(firewall, &passing->key, event, in, tick)
+								 : VERDICT_DROP_rule;
+			if (rule->action == FIREWALL_REJECT)
+				firewall_reject(&firewall->rejects[in], mbufs[number], &passing->frame, tsc);
 		}
 		passing->verdict = verdict;
 	}
@@ -153,8 +157,8 @@ static uint16_t leave(struct firewall *firewall, struct burst *burst, struct rte
 	return nb_out;
 }
 
-uint16_t firewall_filter(struct firewall *firewall, struct rte_mbuf **mbufs, uint16_t nb_frames, uint16_t in,
-			 uint64_t tsc)
+static uint16_t filter(struct firewall *firewall, struct rte_mbuf **mbufs, uint16_t nb_frames, uint16_t in,
+		       uint64_t tsc)
 {
 	const uint32_t tick = connections_tick(tsc);
 	struct burst burst;
@@ -181,8 +185,18 @@ uint16_t firewall_filter(struct firewall *firewall, struct rte_mbuf **mbufs, uin
 		return nb_frames;
 	}
 	if (unlikely(burst.nb_begin > 0))
-		decide_new(firewall, &burst, mbufs, in, tick);
+		decide_new(firewall, &burst, mbufs, in, tsc);
 	return leave(firewall, &burst, mbufs, nb_frames, in, tsc);
+}
+
+uint16_t firewall_filter(struct firewall *firewall, struct rte_mbuf **mbufs, uint16_t nb_frames, uint16_t in,
+			 uint64_t tsc)
+{
+	uint16_t nb_out = likely(nb_frames > 0) ? filter(firewall, mbufs, nb_frames, in, tsc) : 0;
+
+	if (unlikely(firewall->rejects[!in].nb > 0))
+		nb_out += firewall_rejects_take(&firewall->rejects[!in], mbufs + nb_out);
+	return nb_out;
 }
 
 static uint16_t firewall_process(struct rte_mbuf **burst, uint16_t nb_frames, uint16_t in, uint16_t queue)
@@ -192,7 +206,7 @@ static uint16_t firewall_process(struct rte_mbuf **burst, uint16_t nb_frames, ui
 	connections_sweep(&the_firewall.flows, connections_tick(tsc));
 	if (unlikely(handover_waits(&handover)))
 		handover_take(&handover, connections_tick(tsc));
-	return nb_frames > 0 ? firewall_filter(&the_firewall, burst, nb_frames, in, tsc) : 0;
+	return firewall_filter(&the_firewall, burst, nb_frames, in, tsc);
 }
 
 static bool firewall_full(uint16_t in)
@@ -202,7 +216,7 @@ static bool firewall_full(uint16_t in)
 
 static bool firewall_pending(uint16_t queue)
 {
-	return handover_waits(&handover);
+	return handover_waits(&handover) || the_firewall.rejects[0].nb > 0 || the_firewall.rejects[1].nb > 0;
 }
 
 /* ------- settings, start and end ------- */
@@ -236,6 +250,7 @@ static int firewall_open(struct rte_mempool *pool, int wake_fd)
 	int rc = firewall_configure(nothing, &error);
 
 	json_decref(nothing);
+	firewall->rejects[0].pool = firewall->rejects[1].pool = pool;
 	if (rc != 0)
 		return -ENOMEM;
 	if (fragments_open(&firewall->fragments) != 0 || connections_open(&firewall->flows, &limits) != 0 ||
@@ -244,12 +259,14 @@ static int firewall_open(struct rte_mempool *pool, int wake_fd)
 	return 0;
 }
 
-static json_t *describe_port(const struct firewall_counters *counters)
+static json_t *describe_port(const struct firewall_counters *counters, const struct firewall_rejects *rejects)
 {
 	json_t *port = json_pack("{s:I}", "passed", (json_int_t)counters->passed);
 
 	inspect_describe(port, counters->drops);
 	json_object_set_new(port, "drop_rule", json_integer((json_int_t)counters->drops[VERDICT_DROP_rule]));
+	json_object_set_new(port, "rejected", json_integer((json_int_t)rejects->answered));
+	json_object_set_new(port, "unanswered", json_integer((json_int_t)rejects->unanswered));
 	return port;
 }
 
@@ -258,7 +275,8 @@ static void firewall_describe(json_t *into)
 	json_t *filtered = json_array();
 
 	for (unsigned port = 0; port < 2; port++)
-		json_array_append_new(filtered, describe_port(&the_firewall.counters[port]));
+		json_array_append_new(filtered,
+				      describe_port(&the_firewall.counters[port], &the_firewall.rejects[port]));
 	json_object_set_new(into, "filtered", filtered);
 	json_object_set_new(into, "connections", connections_describe(&the_firewall.flows));
 	json_object_set_new(into, "handed_over", handover_describe(&handover));
@@ -275,6 +293,8 @@ static void firewall_tables(json_t *tables, unsigned most)
 static void firewall_close(void)
 {
 	handover_close(&handover);
+	for (unsigned port = 0; port < 2; port++)
+		rte_pktmbuf_free_bulk(the_firewall.rejects[port].answers, the_firewall.rejects[port].nb);
 	fragments_close(&the_firewall.fragments);
 	connections_close(&the_firewall.flows);
 	firewall_rules_free(the_firewall.rules);
@@ -282,6 +302,7 @@ static void firewall_close(void)
 }
 
 static const struct function_keeping firewall_keeping = {
+	.buffers = 2 * FIREWALL_REJECTS_ONCE,
 	.open = firewall_open,
 	.full = firewall_full,
 	.pending = firewall_pending,

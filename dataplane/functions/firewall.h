@@ -11,6 +11,7 @@
 #include <rte_mbuf.h>
 
 #include "connections.h"
+#include "firewall_reject.h"
 #include "firewall_rules.h"
 #include "fragments.h"
 
@@ -26,11 +27,12 @@ struct firewall {
 	struct connections flows;
 	struct fragments fragments;
 	struct firewall_counters counters[2];
+	struct firewall_rejects rejects[2];
 };
 
 extern struct firewall the_firewall;
 
-/* Like process() of a function, at `tsc`. */
+/* Like process() of a function, at `tsc`.  Answers to frames that came in at the other port leave too. */
 uint16_t firewall_filter(struct firewall *firewall, struct rte_mbuf **burst, uint16_t nb_frames, uint16_t in,
 			 uint64_t tsc);
 

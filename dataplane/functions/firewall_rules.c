@@ -14,6 +14,9 @@
 #include "firewall_rules.h"
 #include "switch/matches.h"
 
+/* By enum firewall_action. */
+static const char *const actions[] = {"deny", "allow", "reject", NULL};
+
 /* What a set is read into before it is built. */
 struct reading {
 	struct fields fields;
@@ -63,7 +66,6 @@ static bool read_rule(struct reading *reading, const struct place *at, json_t *o
 		      uint32_t number)
 {
 	static const char *const known[] = {"name", "action", "port", "match", NULL};
-	static const char *const actions[] = {"deny", "allow", NULL};
 	const char *name = NULL;
 	json_int_t port = -1;
 	json_t *matches;
@@ -76,7 +78,7 @@ static bool read_rule(struct reading *reading, const struct place *at, json_t *o
 	    !field_list(&reading->fields, at, object, "match", &matches))
 		return false;
 	rule->name = strdup(name);
-	rule->allow = action;
+	rule->action = action;
 	if (rule->name == NULL)
 		return wrong(&reading->fields, at, "no memory for its name");
 	return add_matches(reading, at, matches, port < 0 ? 3 : 1u << port, number);
@@ -104,7 +106,7 @@ static bool build(struct reading *reading, struct firewall_rules *rules)
 
 static struct firewall_rules *read_document(struct reading *reading, json_t *document)
 {
-	static const char *const known[] = {"default", "rules", NULL}, *const actions[] = {"deny", "allow", NULL};
+	static const char *const known[] = {"default", "rules", NULL};
 	struct place list = {.key = "rules"};
 	struct firewall_rules *rules;
 	unsigned otherwise = 0;
@@ -126,7 +128,7 @@ static struct firewall_rules *read_document(struct reading *reading, json_t *doc
 		return NULL;
 	}
 	rules->nb = nb;
-	rules->rules[nb].allow = otherwise;
+	rules->rules[nb].action = otherwise;
 	json_array_foreach (texts, i, each)
 		if (!read_rule(reading, &(struct place){.up = &list, .index = i}, each, &rules->rules[i], i))
 			goto refuse;
@@ -166,7 +168,7 @@ void firewall_rules_find(const struct firewall_rules *rules, uint16_t in, const 
 
 static json_t *row(const char *name, const struct firewall_rule *rule)
 {
-	return json_pack("{s:s, s:s, s:I, s:I}", "rule", name, "action", rule->allow ? "allow" : "deny", "frames",
+	return json_pack("{s:s, s:s, s:I, s:I}", "rule", name, "action", actions[rule->action], "frames",
 			 (json_int_t)rule->frames, "bytes", (json_int_t)rule->bytes);
 }
 

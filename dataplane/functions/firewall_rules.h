@@ -15,9 +15,11 @@
 
 enum { FIREWALL_RULES_MOST = 10000 };
 
+enum firewall_action { FIREWALL_DENY, FIREWALL_ALLOW, FIREWALL_REJECT };
+
 struct firewall_rule {
 	char *name;
-	bool allow;
+	enum firewall_action action;
 	_Atomic uint64_t frames, bytes; /* of flows that it began, the first frame; of others, all */
 };
 

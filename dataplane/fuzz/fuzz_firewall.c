@@ -1,15 +1,17 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * Frames as they fall, at either port of a firewall that lets begin what comes in at the first.  Each passes unchanged
- * or is dropped by a name; the table holds what it says that it holds, and what passes at the second port has been
- * asked for.
+ * or is dropped by a name; the second
+ * port's is rejected with an answer; the table holds what it says that it holds, and what passes at the second port has
+ * been asked for.
  */
 #include "fuzz/frames.h"
 
 #include "common/grace.h"
 #include "functions/firewall.h"
 
-static const char rules[] = "{\"rules\": [{\"name\": \"out\", \"action\": \"allow\", \"port\": 0}]}";
+static const char rules[] =
+	"{\"default\": \"reject\", \"rules\": [{\"name\": \"out\", \"action\": \"allow\", \"port\": 0}]}";
 
 int LLVMFuzzerInitialize(int *argc, char ***argv)
 {
@@ -32,6 +34,32 @@ static void check_table(void)
 	check(used == flows->used && indexed == used && used <= CONNECTIONS);
 }
 
+/* Nothing or a whole frame, which goes back to who is told. */
+static void check_answer(const struct fallen *fallen, uint64_t now)
+{
+	struct rte_mbuf *burst[FUNCTION_ROOM];
+	struct inspected answer;
+	uint32_t size;
+
+	if (firewall_filter(&the_firewall, burst, 0, !fallen->in, now) == 0)
+		return;
+	size = burst[0]->pkt_len;
+	check(fallen->in == 1 && fallen->verdict == VERDICT_FLOW);
+	switch (inspect_exact(rte_pktmbuf_mtod(burst[0], uint8_t *), RTE_MIN(size, (uint32_t)PARSE_BYTES), size,
+			      &answer)) {
+	case VERDICT_FLOW:
+		check(answer.event == EVENT_RST);
+		break;
+	case VERDICT_ERROR:
+		check(size <= fallen->length + 48);
+		break;
+	default:
+		check(false, "an answer that does not hold");
+	}
+	check(memcmp(rte_pktmbuf_mtod(burst[0], uint8_t *), fallen->bytes + 6, 6) == 0);
+	rte_pktmbuf_free(burst[0]);
+}
+
 static size_t take(const uint8_t *data, size_t size, uint64_t *now)
 {
 	struct rte_mbuf *burst[FUNCTION_ROOM];
@@ -43,6 +71,8 @@ static size_t take(const uint8_t *data, size_t size, uint64_t *now)
 	if (firewall_filter(&the_firewall, burst, 1, fallen.in, *now) == 1) {
 		check(fallen.verdict <= VERDICT_LATER && burst[0] == fallen.mbuf);
 		check_left(burst[0], &fallen, 0);
+	} else {
+		check_answer(&fallen, *now);
 	}
 	check_table();
 	return taken;

@@ -33,6 +33,7 @@ def _address(value: Any) -> str:
     return value if isinstance(value, str) and re.fullmatch(NAME, value) else read_prefix(value)
 
 
+Action = Literal["allow", "deny", "reject"]
 Address = Annotated[
     str, BeforeValidator(_address), WithJsonSchema({"type": "string", "examples": ["10.1.0.0/16", "web"]})
 ]
@@ -44,7 +45,9 @@ class Rule(Model):
     """What becomes of flows whose first frame has all of this."""
 
     name: Name | None = Field(None, description="under which it is counted; its number unless given")
-    action: Literal["allow", "deny"] = Field(description="allow: the flow passes, both ways; deny: it is dropped")
+    action: Action = Field(
+        description="allow: the flow passes, both ways; deny: it is dropped; reject: it is dropped, and its sender told"
+    )
     port: Literal["port0", "port1"] | None = Field(
         None, description="where the first frame comes in; either, unless given"
     )
@@ -62,7 +65,7 @@ class Rule(Model):
 class Firewall(Following):
     """What a firewall is told."""
 
-    default: Literal["allow", "deny"] = Field("deny", description="what becomes of flows that no rule fits")
+    default: Action = Field("deny", description="what becomes of flows that no rule fits")
     groups: dict[Name, Prefixes] = Field(default_factory=dict, description="prefixes by a name that rules may use")
     rules: list[Rule] = Field(default_factory=list, max_length=MOST_RULES, description="the first that fits counts")
 

@@ -123,6 +123,42 @@ def test_a_server_is_reached_at_the_port_that_is_allowed(scene: Scene) -> None:
     assert {each["state"] for each in ends} == {"time_wait"} and len(ends) == 2
 
 
+ASKS = """
+import errno, socket, sys
+to, port, kind = sys.argv[1], int(sys.argv[2]), getattr(socket, sys.argv[3])
+client = socket.socket(socket.AF_INET6 if ":" in to else socket.AF_INET, kind)
+client.settimeout(20)
+try:
+    client.connect((to, port))
+    client.send(b"anybody there?")
+    client.recv(1)
+except OSError as error:
+    print(errno.errorcode.get(error.errno, error))
+"""
+
+
+def test_who_is_rejected_is_told(scene: Scene) -> None:
+    told = [
+        f"name: told-{protocol}, action: reject, port: port0, protocol: {protocol}, destination_port: {WEB + 2}"
+        for protocol in ("tcp", "udp")
+    ]
+    scene.command("apply", scene.rules(*ALLOWED, *told))
+
+    def asks(version: int, kind: str) -> str:
+        to = scene.right.addresses[version]
+        return scene.left.run("python3", "-c", ASKS, to, str(WEB + 2), kind).strip()
+
+    for version, prohibited in ((4, "EHOSTUNREACH"), (6, "EACCES")):
+        assert asks(version, "SOCK_STREAM") == "ECONNREFUSED"
+        assert asks(version, "SOCK_DGRAM") == prohibited
+    said = scene.left.run("curl", "-sS", f"http://{scene.right.addresses[4]}:{WEB + 2}/", status=7)
+    assert "Connection refused" in said or "Couldn't connect" in said or "Could not connect" in said, said
+    assert scene.frames("told-tcp") == 3 and scene.frames("told-udp") == 2
+    counters = scene.filtered()[0]
+    assert counters["rejected"] == 5 and counters["unanswered"] == 0
+    scene.command("rollback")
+
+
 def test_tcp_and_udp_at_full_speed(scene: Scene) -> None:
     with scene.right.serves(PERF, "iperf3", "--server"):
         for version in (4, 6):

@@ -54,6 +54,8 @@ def test_every_word_reaches_the_program() -> None:
 
 
 def test_a_rule_without_anything_fits_everything() -> None:
+    (function,) = plan(fw("action: reject")).functions
+    assert function.told["rules"] == [{"name": "1", "action": "reject", "match": [{}]}]
     (function,) = plan(fw("action: deny")).functions
     assert function.told == {"default": "deny", "rules": [{"name": "1", "action": "deny", "match": [{}]}]}
 
@@ -85,7 +87,7 @@ def test_what_is_written_reads_back_the_same() -> None:
         (fw("action: allow, source: one, destination: 'fd00::1'"), "no frame is of both IP versions"),
         (fw("action: allow, source: one, protocol: icmpv6"), "no frame is of both IP versions"),
         (fw("action: allow, protocol: icmp, destination_port: 80"), "protocol 1 has no port numbers"),
-        (fw("action: reject"), "action"),
+        (fw("action: drop"), "action"),
         (fw("acton: allow"), "unknown key 'acton'.*did you mean action"),
         (fw("action: allow, destination_port: [90, 80]"), "is empty"),
         (fw("name: a, action: allow", "name: a, action: deny"), "'a' is the name of rule 1 already"),
