@@ -13,6 +13,7 @@ from rich.table import Table
 from rich.text import Text
 
 from tailrace.bench.dashboard import DashboardResult
+from tailrace.bench.migration import PUBLISHED_MS, MigrationResult
 from tailrace.bench.model import (
     OVS_DPDK,
     TAILRACE,
@@ -204,6 +205,21 @@ def plug_table(result: PlugResult, title: str) -> Group:
     if result.late:
         said.append(f"{result.late} times no frame came to the new CPU while it was waited for.")
     said += [f"note: {note}" for note in result.notes]
+    return Group(_timed(result.times_ms, title), *map(Text, said), Text(_machine_note(result.machine), style="dim"))
+
+
+def migration_table(result: MigrationResult, title: str) -> Group:
+    """One row a part of a move, then what became of the frames."""
+    moves = len(result.moves)
+    sizes = [move.bytes / (1 << 20) for move in result.moves]
+    said = [
+        f"Outage: at most {PUBLISHED_MS:g} ms, which is what others publish, in {result.within_published} of {moves}.",
+        f"{result.count('received')} frames came ({result.rate_pps:g} a second were sent to each node): "
+        f"{result.count('lost')} lost, {result.count('duplicate')} duplicated, "
+        f"{result.count('out_of_sequence')} out of sequence.",
+        f"{median(sizes):.0f} MiB of memory were sent each time.",
+        *(f"note: {note}" for note in result.notes),
+    ]
     return Group(_timed(result.times_ms, title), *map(Text, said), Text(_machine_note(result.machine), style="dim"))
 
 
