@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import io
 import re
+import signal
 import subprocess
 import sys
 import tarfile
+import time
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -326,6 +328,30 @@ def test_the_reaper_ends_its_helpers_when_the_daemon_and_what_it_left_are_gone(t
     words = ["--", "sleep", "600", "--", "sh", "-c", left]
     done = subprocess.run([sys.executable, reaper.__file__, *words], timeout=60, check=False)
     assert done.returncode == 0 and mark.read_text() == "left\n"
+
+
+def test_the_reaper_starts_a_daemon_again_beside_what_it_left(tmp_path: Path) -> None:
+    """Each run of the daemon leaves a process that ends when it is told to; the helper is there all the while."""
+    runs, helpers, go = (tmp_path / name for name in ("runs", "helpers", "go"))
+    for each in (runs, helpers):
+        each.mkdir()
+    left = f"touch {runs}/$$; (until [ -e {go} ]; do sleep 0.02; done) & exit 0"
+    words = ["--", "sh", "-c", f"touch {helpers}/$$; exec sleep 600", "--", "sh", "-c", left]
+    running = subprocess.Popen([sys.executable, reaper.__file__, *words])
+    deadline = time.monotonic() + 60
+    try:
+        while len(list(runs.iterdir())) < 2:
+            assert running.poll() is None and time.monotonic() < deadline
+            if any(not Path("/proc", each.name).exists() for each in runs.iterdir()):  # the first has been reaped
+                running.send_signal(signal.SIGUSR1)
+            time.sleep(0.02)
+        assert len(list(helpers.iterdir())) == 1
+        go.touch()
+        assert running.wait(60) == 0
+    finally:
+        go.touch()
+        running.kill()
+        running.wait()
 
 
 def planned(**changes: Any) -> PlannedFunction:
