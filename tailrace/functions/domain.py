@@ -186,6 +186,10 @@ def domain_xml(setting: MachineSetting) -> str:
     return ElementTree.tostring(domain, encoding="unicode") + "\n"
 
 
+_OURS = "ua-"
+"""What the name of a device begins with that is not libvirt's own."""
+
+
 def differing(before: str, now: str) -> list[str]:
     """What of a domain is another than before, by where it stands: cputune/vcpupin, devices/interface."""
     was, has = (_elements(ElementTree.fromstring(xml)) for xml in (before, now))
@@ -193,11 +197,14 @@ def differing(before: str, now: str) -> list[str]:
 
 
 def _elements(domain: ElementTree.Element) -> Counter[tuple[str, str, str]]:
-    """Each element by its place, its attributes and its text, and how often it stands there."""
+    """Each element by its place, its attributes and its text, and how often it stands there. But for the names that
+    libvirt gives to devices: one that starts anew has none for some (a controller that is no device)."""
     found: Counter[tuple[str, str, str]] = Counter()
 
     def add(element: ElementTree.Element, at: str) -> None:
         for child in element:
+            if child.tag == "alias" and not child.get("name", "").startswith(_OURS):
+                continue
             place = f"{at}/{child.tag}".lstrip("/")
             found[place, str(sorted(child.attrib.items())), (child.text or "").strip()] += 1
             add(child, place)

@@ -433,6 +433,11 @@ def test_what_is_other_in_a_domain_is_named_by_its_place() -> None:
     xml = domain_xml(SETTING)
     assert differing(xml, xml) == []
     assert differing(xml, xml.replace('cpuset="3"', 'cpuset="5"')) == ["cputune/vcpupin"]
+    assert differing(xml, xml.replace("ua-port0", "ua-port2")) != []
+    controller = '<controller type="usb" model="none" />'
+    assert controller in xml
+    named = xml.replace(controller, '<controller type="usb" model="none"><alias name="usb"/></controller>')
+    assert differing(named, xml) == [], "libvirt forgets such a name when it starts anew"
     assert differing(xml, xml.replace("</devices>", "<rng model='virtio'/></devices>")) == ["devices/rng"]
 
 
