@@ -105,6 +105,21 @@ def test_a_move_that_fails_or_is_cancelled_leaves_it_where_it_is(nodes: tuple[No
     assert not list((target.state / "sockets").glob("first@*")), "what was prepared there is undone"
 
 
+def test_a_host_is_drained(nodes: tuple[Node, Node], traffic: Hub) -> None:
+    source = nodes[place(nodes)]
+    target = next(each for each in nodes if each is not source)
+    traffic.wait_from(nodes.index(source))
+    words = ("drain", "--all", "--to", target.state, "--json")
+    would = json.loads(source(*words, "--dry-run").stdout)
+    assert (would["moves"], would["stays"]) == (["first"], {}) and nodes[place(nodes)] is source
+    assert json.loads(source(*words).stdout)["moves"] == ["first"]
+    traffic.wait_from(nodes.index(target))
+    assert nodes[place(nodes)] is target
+    assert "Nothing runs here any more" in source(*words[:-1]).stdout
+    again = json.loads(source(*words).stdout)
+    assert again["moves"] == [] and again["stays"] == {}
+
+
 def libvirt_of_the_source(source: Node, _: Node) -> int:
     return source.daemon()
 
@@ -143,9 +158,11 @@ def test_one_copy_runs_whoever_is_killed(
     target = next(each for each in nodes if each is not source)
     moving = begin_slowly(source, target)
     kill(party(source, target))
+    target("up", target.folder / "spec.yaml")  # what has ended of a node is there again
     moving.communicate(timeout=120)
-    for each in nodes:  # what has ended of a node is there again
-        each("up", each.folder / "spec.yaml")
+    source("up", source.folder / "spec.yaml")
+    for each in nodes:
+        each("status")  # which asks libvirt
     wait_until(lambda: sum(len(running(each)) for each in nodes) == 1, 150)
     traffic.wait_from(place(nodes))
     where = place(nodes)
