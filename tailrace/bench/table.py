@@ -25,6 +25,7 @@ from tailrace.bench.model import (
     Pair,
     Spread,
 )
+from tailrace.bench.plug import PUBLISHED_MS as PLUG_PUBLISHED_MS
 from tailrace.bench.plug import PlugResult, p99
 from tailrace.bench.service import ServiceResult
 from tailrace.bench.start import StartResult
@@ -202,6 +203,9 @@ def plug_table(result: PlugResult, title: str) -> Group:
         f"{traffic.duplicate} duplicated, {traffic.out_of_sequence} out of sequence.",
         *(f"{name}: {ratio:.3f}" for name, ratio in result.ratios.items()),
     ]
+    if "pool_over_hotplug" in result.ratios:
+        published = ", ".join(f"{name} about {ms:g} ms" for name, ms in PLUG_PUBLISHED_MS.items())
+        said.append(f"Others publish, of a machine's pool: {published}.")
     if result.late:
         said.append(f"{result.late} times no frame came to the new CPU while it was waited for.")
     said += [f"note: {note}" for note in result.notes]

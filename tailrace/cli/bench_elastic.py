@@ -16,6 +16,7 @@ from tailrace.cli.bench_finish import JsonOption, finish
 def plug(
     times: Annotated[int, typer.Option(metavar="N", help="How often a CPU is added and taken away.")] = 100,
     rate: Annotated[float, typer.Option(metavar="PPS", help="Frames a second meanwhile, both ways together.")] = 20e3,
+    machine: Annotated[bool, typer.Option("--machine", help="Also a machine's virtual CPUs, beside hot-plug.")] = False,
     as_json: JsonOption = False,
 ) -> None:
     """How soon a function that runs has one CPU more, and one less, while frames move; and how many frames that costs.
@@ -23,14 +24,19 @@ def plug(
     \b
     sudo tailrace bench plug
     sudo tailrace bench plug --times 1000 --json
+    sudo tailrace bench plug --times 20 --machine
 
     plug: from the call of the service until the new thread had forwarded its first frame. unplug: until the CPU was
     free for others. restart: a new instance in the function's place, which is what there is without that.
+
+    With --machine, the virtual CPUs of a machine too, which has no ports. pool: until libvirt has moved the thread of a
+    virtual CPU to another CPU of the host. hot-plug: until a program has run on a virtual CPU that was added (`virsh
+    setvcpus`) and brought up inside. Of these there are at most 14.
     """
     finish(
-        lambda: bench_plug.PlugPlan(times, rate),
+        lambda: bench_plug.PlugPlan(times, rate, machine),
         bench_plug.run,
-        partial(plug_table, title="One CPU more and less for a function in a process"),
+        partial(plug_table, title="One CPU more and less for a function that runs"),
         as_json=as_json,
     )
 
@@ -55,6 +61,6 @@ def migration(
     finish(
         lambda: bench_migration.MigrationPlan(times, rate),
         bench_migration.run,
-        partial(migration_table, title="A machine moves between two nodes of this machine"),
+        partial(migration_table, title="A machine moves to another node"),
         as_json=as_json,
     )

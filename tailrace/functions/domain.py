@@ -86,6 +86,8 @@ class MachineSetting:
     """The SCHED_FIFO priority of its CPUs."""
     node: int | None = None
     """The host's NUMA node that all of it is on; None: the host has one only."""
+    plugged: int | None = None
+    """How many of its CPUs are there at its start; None: all."""
     fragment: str | None = None
     """What of the spec is merged into it."""
     disks: Disks | None = None
@@ -126,7 +128,8 @@ def domain_xml(setting: MachineSetting) -> str:
     ElementTree.SubElement(backing, "access", mode="shared")
     ElementTree.SubElement(backing, "allocation", mode="immediate")
     # Where I/O threads run too, which a fragment may ask for.
-    _text(domain, "vcpu", str(len(setting.pins)), placement="static", cpuset=_cpu_set(setting.others))
+    current = {} if setting.plugged is None else {"current": str(setting.plugged)}
+    _text(domain, "vcpu", str(len(setting.pins)), placement="static", cpuset=_cpu_set(setting.others), **current)
     tune = ElementTree.SubElement(domain, "cputune")
     for number, cpus in enumerate(setting.pins):
         ElementTree.SubElement(tune, "vcpupin", vcpu=str(number), cpuset=_cpu_set(cpus))

@@ -244,6 +244,16 @@ def pin_vcpus(name: str, cpus: Sequence[int]) -> int:
     return len(other)
 
 
+def plug_vcpus(name: str, count: int) -> None:
+    """Has a machine that runs have so many virtual CPUs, more than it has, as `virsh setvcpus` does. Its system has to
+    bring them up. Raises Failure, Mistake."""
+    libvirt = library()
+    try:
+        connect().lookupByName(name).setVcpusFlags(count, libvirt.VIR_DOMAIN_AFFECT_LIVE)
+    except libvirt.libvirtError as error:
+        raise Failure(f"libvirt does not plug a virtual CPU: {error}") from None
+
+
 def machine_pid(name: str) -> int:
     """The process of a machine that runs. Raises OSError, ValueError."""
     return int((_PIDS / f"{name}.pid").read_text())

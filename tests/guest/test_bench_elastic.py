@@ -43,3 +43,13 @@ def test_a_machine_moves_to_and_fro(bench: Callable[..., dict[str, Any]]) -> Non
         assert 0 < move["pause_ms"] < move["total_ms"] and move["bytes"] > 128 << 20 and move["rounds"] > 0
         assert move["frames"]["received"] >= 200 and 0 < move["frames"]["outage_ms"] < move["total_ms"]
     assert {each["count"] for each in result["times_ms"].values()} == {2}
+
+
+def test_a_pool_beside_hot_plug(bench: Callable[..., dict[str, Any]]) -> None:
+    result = bench("plug", "--times", "2", "--machine")
+    assert result["bench"] == "plug" and result["lost"] == 0
+    times = result["times_ms"]
+    machines = {name: each for name, each in times.items() if name.startswith("machine: ")}
+    assert len(machines) == 5 and all(each["count"] == 2 and each["min"] > 0 for each in machines.values())
+    assert times["machine: hot-plug"]["min"] > times["machine: setvcpus alone"]["min"]
+    assert result["ratios"]["pool_over_hotplug"] > 0

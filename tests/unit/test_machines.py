@@ -65,6 +65,8 @@ def test_the_machine_is_pinned_and_its_memory_shared_and_in_huge_pages() -> None
     assert found.get("type") == "kvm" and found.findtext("memory") == str(256 << 10)
     pins = {pin.get("vcpu"): pin.get("cpuset") for pin in found.iter("vcpupin")}
     assert pins == {"0": "3", "1": "4"} and found.findtext("vcpu") == "2"
+    assert found.find("vcpu").get("current") is None  # type: ignore[union-attr]
+    assert domain(replace(SETTING, plugged=1)).find("vcpu").get("current") == "1"  # type: ignore[union-attr]
     assert found.find("cputune/emulatorpin").get("cpuset") == "0,1"  # type: ignore[union-attr]
     assert found.find("memoryBacking/hugepages/page") is not None
     assert found.find("memoryBacking/access").get("mode") == "shared"  # type: ignore[union-attr]
