@@ -7,9 +7,10 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
+from types import MappingProxyType
 
 from tailrace import __version__
 from tailrace.bench.setting import Cores, Setting, check_able, prepared
@@ -35,25 +36,40 @@ def own_folder(bench: str, folder: Path, report: Reporter) -> Iterator[tuple[Set
 class OwnNode:
     """In a folder of its own."""
 
-    def __init__(self, folder: Path, spec: str) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        spec: str,
+        *,
+        within: Sequence[str] = (),
+        environment: Mapping[str, str] = MappingProxyType({}),
+    ) -> None:
+        """`within`: what is put before its commands, as by `nsenter`; `environment`: what these have beside ours."""
         self.state = folder / "node"
         self.spec = folder / "spec.yaml"
         self.spec.write_text(spec)
+        self._within = within
+        self._environment = {**environment, ENVIRONMENT: str(self.state)}
 
     def command(self, *words: str) -> float:
         """Runs the command; returns how long it took, in ms. Raises Failure."""
         began = time.monotonic()
+        self.said(*words)
+        return (time.monotonic() - began) * 1e3
+
+    def said(self, *words: str) -> str:
+        """Runs the command; returns what it prints. Raises Failure."""
         isolated = ["-I"] if sys.flags.isolated else []
         done = subprocess.run(
-            [sys.executable, *isolated, "-m", "tailrace.cli.main", *words],
+            [*self._within, sys.executable, *isolated, "-m", "tailrace.cli.main", *words],
             capture_output=True,
             text=True,
-            env={**os.environ, ENVIRONMENT: str(self.state)},
+            env={**os.environ, **self._environment},
             check=False,
         )
         if done.returncode != 0:
             raise Failure(f"tailrace {' '.join(words)}: {done.stderr.strip()}")
-        return (time.monotonic() - began) * 1e3
+        return done.stdout
 
 
 def cpu_seconds(pid: int) -> float:

@@ -3,6 +3,8 @@ was forwarded by the new thread, and until the CPU is free. Beside it what there
 place (`function restart`), by the same service.
 
 Frames of several flows go both ways all the while. Each is checked for loss and order.
+
+A machine's virtual CPUs are measured apart (`hotplug.py`): within a pool, beside hot-plug.
 """
 
 from __future__ import annotations
@@ -14,10 +16,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from tailrace.bench import hotplug
 from tailrace.bench.guests import WAIT_SECONDS, ended, tester_at
 from tailrace.bench.model import Beside, Spread
 from tailrace.bench.own_node import OwnNode, own_folder
 from tailrace.errors import Fault, Mistake
+from tailrace.functions.acceleration import acceleration
+from tailrace.functions.runtimes import STARTERS
 from tailrace.measure.progress import Reporter
 from tailrace.measure.tester import TESTER_PROGRAM
 from tailrace.node.client import Client
@@ -33,6 +38,8 @@ FRAME = 64
 FLOWS = 8
 """Each way."""
 PLUG, UNPLUG, RESTART = "plug", "unplug", "restart"
+PUBLISHED_MS = {PLUG: 40.0, UNPLUG: 20.0}
+"""About what others publish, for the virtual CPUs of a machine in a pool."""
 _SETTLE_SECONDS = 0.5
 _BETWEEN_SECONDS = 0.02
 _RESTARTS = 10
@@ -46,6 +53,8 @@ class PlugPlan:
     times: int = 100
     rate: float = 20_000.0
     """Frames a second, all flows both ways together."""
+    machine: bool = False
+    """Whether a machine's virtual CPUs are measured too."""
 
     def __post_init__(self) -> None:
         if not 1 <= self.times <= 10_000:
@@ -59,7 +68,15 @@ class PlugPlan:
 
     @property
     def total_seconds(self) -> float:
+        return self.process_seconds + self.machine_seconds
+
+    @property
+    def process_seconds(self) -> float:
         return 6.0 + 0.3 * self.times + 1.5 * self.restarts
+
+    @property
+    def machine_seconds(self) -> float:
+        return hotplug.UP_SECONDS + min(self.times, hotplug.MOST_TIMES) * hotplug.ROUND_SECONDS if self.machine else 0.0
 
 
 @dataclass(frozen=True)
@@ -79,9 +96,12 @@ class PlugResult:
 
     @property
     def ratios(self) -> dict[str, float]:
-        """Of the medians, to a new instance."""
+        """Of the medians: to a new instance, and of a machine's pool to hot-plug."""
         times = self.times_ms
-        return {f"{name}_over_{RESTART}": times[name].median / times[RESTART].median for name in (PLUG, UNPLUG)}
+        found = {f"{name}_over_{RESTART}": times[name].median / times[RESTART].median for name in (PLUG, UNPLUG)}
+        if hotplug.HOT_PLUG in times:
+            found["pool_over_hotplug"] = times[hotplug.POOL_PLUG].median / times[hotplug.HOT_PLUG].median
+        return found
 
     def document(self) -> dict[str, Any]:
         return {
@@ -91,6 +111,7 @@ class PlugResult:
                 name: {**self.times_ms[name].document(), "p99": round(p99(taken), 3)}
                 for name, taken in self.taken_ms.items()
             },
+            "published_ms": PUBLISHED_MS,
             "lost": self.traffic.lost,
             "late": self.late,
             "traffic": self.traffic.document(),
@@ -107,10 +128,12 @@ def p99(taken: Sequence[float]) -> float:
 def run(plan: PlugPlan, folder: Path, report: Reporter) -> PlugResult:
     """Measures all of it. Everything that it starts and reserves is gone when it returns or raises."""
     own_program(TESTER_PROGRAM)
+    if plan.machine:
+        STARTERS["machine"].check()
     taken: dict[str, list[float]] = {name: [] for name in (PLUG, UNPLUG, RESTART)}
     late = 0
     with own_folder("bench plug", folder, report) as (setting, made):
-        report.stage("CPUs", plan.total_seconds)
+        report.stage("CPUs", plan.process_seconds)
         node = OwnNode(made, SPEC)
         try:
             node.command("up", str(node.spec))
@@ -130,7 +153,7 @@ def run(plan: PlugPlan, folder: Path, report: Reporter) -> PlugResult:
                     time.sleep(_BETWEEN_SECONDS)
                     taken[UNPLUG].append(client.call("function.cpus", name="first", count=1)["milliseconds"])
                     time.sleep(_BETWEEN_SECONDS)
-                    report.advance("CPUs", plan.total_seconds * (number + 1) / plan.times)
+                    report.advance("CPUs", plan.process_seconds * (number + 1) / plan.times)
                 time.sleep(_SETTLE_SECONDS)
                 result = ended(tester)
                 dropped = _dropped(client.call("node.status"))
@@ -144,7 +167,12 @@ def run(plan: PlugPlan, folder: Path, report: Reporter) -> PlugResult:
             node.command("down")
         if not taken[PLUG]:
             raise Fault("no frame came to the new CPU while it was waited for")
-        return PlugResult(taken, Beside.of(plan.rate, result, dropped), late, (placement.headline,), setting.machine())
+        notes = [placement.headline]
+        if plan.machine:
+            report.stage("machine", plan.machine_seconds)
+            taken |= hotplug.measure(setting, plan.times, lambda done: report.advance("machine", done))
+            notes += acceleration().notes
+        return PlugResult(taken, Beside.of(plan.rate, result, dropped), late, notes, setting.machine())
 
 
 def _streams(rate: float) -> list[dict[str, Any]]:

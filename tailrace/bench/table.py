@@ -13,6 +13,7 @@ from rich.table import Table
 from rich.text import Text
 
 from tailrace.bench.dashboard import DashboardResult
+from tailrace.bench.migration import PUBLISHED_MS, MigrationResult
 from tailrace.bench.model import (
     OVS_DPDK,
     TAILRACE,
@@ -24,6 +25,7 @@ from tailrace.bench.model import (
     Pair,
     Spread,
 )
+from tailrace.bench.plug import PUBLISHED_MS as PLUG_PUBLISHED_MS
 from tailrace.bench.plug import PlugResult, p99
 from tailrace.bench.service import ServiceResult
 from tailrace.bench.start import StartResult
@@ -201,9 +203,27 @@ def plug_table(result: PlugResult, title: str) -> Group:
         f"{traffic.duplicate} duplicated, {traffic.out_of_sequence} out of sequence.",
         *(f"{name}: {ratio:.3f}" for name, ratio in result.ratios.items()),
     ]
+    if "pool_over_hotplug" in result.ratios:
+        published = ", ".join(f"{name} about {ms:g} ms" for name, ms in PLUG_PUBLISHED_MS.items())
+        said.append(f"Others publish, of a machine's pool: {published}.")
     if result.late:
         said.append(f"{result.late} times no frame came to the new CPU while it was waited for.")
     said += [f"note: {note}" for note in result.notes]
+    return Group(_timed(result.times_ms, title), *map(Text, said), Text(_machine_note(result.machine), style="dim"))
+
+
+def migration_table(result: MigrationResult, title: str) -> Group:
+    """One row a part of a move, then what became of the frames."""
+    moves = len(result.moves)
+    sizes = [move.bytes / (1 << 20) for move in result.moves]
+    said = [
+        f"Outage: at most {PUBLISHED_MS:g} ms, which is what others publish, in {result.within_published} of {moves}.",
+        f"{result.count('received')} frames came ({result.rate_pps:g} a second were sent to each node): "
+        f"{result.count('lost')} lost, {result.count('duplicate')} duplicated, "
+        f"{result.count('out_of_sequence')} out of sequence.",
+        f"{median(sizes):.0f} MiB of memory were sent each time.",
+        *(f"note: {note}" for note in result.notes),
+    ]
     return Group(_timed(result.times_ms, title), *map(Text, said), Text(_machine_note(result.machine), style="dim"))
 
 

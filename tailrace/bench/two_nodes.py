@@ -14,11 +14,20 @@ import subprocess
 import threading
 import time
 from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass
 from itertools import pairwise
 from pathlib import Path
 
 from tailrace.errors import Failure
+from tailrace.functions import hypervisor
 from tailrace.process.programs import system_program
+
+FUNCTION = "first"
+_SPEC = """\
+fabric: {{idle: sleep, cores: [{core}]}}
+functions: {{{function}: {{kind: skeleton, runs: machine, latency: normal{arrives}}}}}
+chains: {{voice: [{{if: {ends[0]}}}, {function}, {{if: {ends[1]}}}]}}
+"""
 
 _OWN = ("run/libvirt", "var/lib/libvirt", "var/cache/libvirt", "var/log/libvirt")
 _SPACE = """\
@@ -36,6 +45,12 @@ _HEAD = bytes.fromhex("0200000000bb0200000000aa88b5")
 _NUMBER = struct.Struct(">Q")
 _FRAME = 60
 _LOOK_SECONDS = 0.1
+_END_SECONDS = 60.0
+
+
+def spec_of(core: int, ends: tuple[str, str], *, arrives: bool) -> str:
+    """A chain through a machine, between two interfaces; `arrives`: which comes from the other node."""
+    return _SPEC.format(core=core, ends=ends, function=FUNCTION, arrives=", arrives: true" if arrives else "")
 
 
 class Space:
@@ -53,15 +68,26 @@ class Space:
         if self._holder.stdout.readline() != "ready\n":
             said = self._holder.communicate()[1].strip()
             raise Failure(f"a node's namespaces cannot be made: {said}")
+        self.libvirt = folder / "libvirt"
+        """Where its libvirt has its socket."""
 
     @property
     def within(self) -> list[str]:
         """Put before a command, so that it runs there."""
         return [system_program("nsenter"), "--target", str(self._holder.pid), "--mount", "--uts", "--net"]
 
+    @property
+    def environment(self) -> dict[str, str]:
+        """What a command there has beside that."""
+        return {hypervisor.ENVIRONMENT: str(self.libvirt)}
+
     def end(self) -> None:
-        self._holder.kill()
-        self._holder.communicate()
+        """Once nothing is up there: libvirt's daemons end by themselves. Raises Failure if they do not."""
+        try:
+            _wait(lambda: not (self.libvirt / "libvirt-sock").exists(), _END_SECONDS, "a node's libvirt does not end")
+        finally:
+            self._holder.kill()
+            self._holder.communicate()
 
 
 def packet_socket(network: str, interface: str) -> socket.socket:
@@ -84,6 +110,39 @@ def packet_socket(network: str, interface: str) -> socket.socket:
     opened[0].setsockopt(socket.SOL_SOCKET, _SO_RCVBUFFORCE, 16 << 20)
     opened[0].bind((interface, _ALL))
     return opened[0]
+
+
+@dataclass(frozen=True)
+class Account:
+    """What became of the frames from one that came on, up to the last one that has come."""
+
+    received: int
+    lost: int
+    duplicate: int
+    out_of_sequence: int
+    """Which came after a later one."""
+    outage_ms: float
+    """The longest time between two frames."""
+
+    @classmethod
+    def of(cls, frames: Sequence[tuple[float, int]]) -> Account:
+        """From when each came, in seconds, and its number."""
+        numbers = [number for _, number in frames]
+        different = set(numbers)
+        late, last = 0, -1
+        for number in numbers:
+            late += number < last
+            last = max(last, number)
+        return cls(
+            len(numbers),
+            last - min(numbers) + 1 - len(different) if numbers else 0,
+            len(numbers) - len(different),
+            late,
+            round(1e3 * max((after - before for (before, _), (after, _) in pairwise(frames)), default=0.0), 1),
+        )
+
+    def document(self) -> dict[str, float]:
+        return asdict(self)
 
 
 class Hub:
@@ -121,9 +180,9 @@ class Hub:
                     (number,) = _NUMBER.unpack_from(frame, len(_HEAD))
                     self.received.append((time.monotonic(), number, numbers[each]))
 
-    def numbers(self) -> list[int]:
-        """Those of the frames that came, as they came."""
-        return [number for _, number, _ in self.received]
+    def account(self, since: int = 0) -> Account:
+        """Of what came after the first so many frames."""
+        return Account.of([(when, number) for when, number, _ in self.received[since:]])
 
     def from_(self, which: int) -> int:
         """How many came from one of the interfaces."""
@@ -133,11 +192,6 @@ class Hub:
         """Waits for so many more from one of them. Raises Failure."""
         wanted = self.from_(which) + count
         _wait(lambda: self.from_(which) >= wanted, seconds, "no frames come")
-
-    def outage(self, since: int = 0) -> float:
-        """The longest time in which nothing came after the first so many frames, in seconds."""
-        times = [when for when, _, _ in self.received[since:]]
-        return max((later - earlier for earlier, later in pairwise(times)), default=0.0)
 
     def end(self) -> None:
         self._ending.set()

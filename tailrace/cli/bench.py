@@ -2,16 +2,11 @@
 
 from __future__ import annotations
 
-import os
-import sys
-from collections.abc import Callable
-from contextlib import nullcontext
 from functools import partial
-from pathlib import Path
-from typing import Annotated, Any, Protocol, TypeVar
+from typing import Annotated
 
 import typer
-from rich.console import Console, RenderableType
+from rich.console import RenderableType
 
 from tailrace.bench import apply as bench_apply
 from tailrace.bench import chain as bench_chain
@@ -22,7 +17,6 @@ from tailrace.bench import hop as bench_hop
 from tailrace.bench import idle as bench_idle
 from tailrace.bench import interrupts as bench_interrupts
 from tailrace.bench import latency as bench_latency
-from tailrace.bench import plug as bench_plug
 from tailrace.bench import recorder as bench_recorder
 from tailrace.bench import routing as bench_routing
 from tailrace.bench import scale as bench_scale
@@ -41,17 +35,15 @@ from tailrace.bench.table import (
     comparison_table,
     dashboard_table,
     kinds_table,
-    plug_table,
     service_table,
     start_table,
 )
 from tailrace.bench.traffic import KINDS, PLAIN
+from tailrace.cli.bench_elastic import migration, plug
+from tailrace.cli.bench_finish import JsonOption, finish
 from tailrace.cli.bench_host import host
-from tailrace.cli.output import print_json, run_command
 from tailrace.errors import Mistake
 from tailrace.measure.host.tools import INTERVAL_US
-from tailrace.measure.progress import Reporter, Silent, reporter
-from tailrace.node.folder import default_folder
 
 app = typer.Typer(
     help="Measure what one thing costs on this machine, compared with an alternative.",
@@ -72,9 +64,7 @@ CoresOption = Annotated[str | None, typer.Option(metavar="SWITCH,LOAD", help="Th
 AgainstOption = Annotated[
     str, typer.Option(metavar="ovs-dpdk|none", help="The switch that is measured in turn with Tailrace's (A B A B).")
 ]
-JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON on standard output, and no progress bar.")]
 
-_WIDE = 200
 CYCLES_NOTE = "cycles: TSC cycles a packet, of the switch's polls that found packets."
 MPPS_NOTE = "Mpps: all directions together."
 LOADS_NOTE = "one: one frame at a time; 100k: 100 000 a second. Medians over windows of a second."
@@ -115,7 +105,7 @@ def hop(
     If traffic stalls or a packet is lost, the command fails and prints no figure. It needs root, and reserves up to
     1.3 GiB of huge pages while it runs.
     """
-    _finish(
+    finish(
         lambda: bench_hop.KindsPlan.of(traffic, bench_hop.HopPlan(frame, pairs, seconds, _parse_cores(cores), against)),
         bench_hop.run_kinds,
         partial(_hop_table, frame=frame, notes=[CYCLES_NOTE, MPPS_NOTE, *([PEER_NOTE] if against != ALONE else [])]),
@@ -151,7 +141,7 @@ def floor(
     Measured in turn (A B A B): the hop, as in `bench hop`, and a program that only copies frames from buffers that
     another core has written to buffers that it reads. The ratio is the hop's cycles a packet ÷ the floor's.
     """
-    _finish(
+    finish(
         lambda: bench_floor.FloorPlan(frame, pairs, seconds, _parse_cores(cores)),
         bench_floor.run,
         partial(
@@ -182,7 +172,7 @@ def latency(
     order, or there is no figure. A pair's percentiles are the medians over windows of a second, so a delay that does
     not come in every other second shows only in the maximum.
     """
-    _finish(
+    finish(
         lambda: bench_latency.LatencyPlan(frame, pairs, seconds, _parse_cores(cores), against),
         bench_latency.run,
         partial(
@@ -217,7 +207,7 @@ def scale(
     2 and 64 guests, joined in pairs; 1 and 1000 chains with a match each, between the same two ports, for the same
     1000 flows; 1 and 1 000 000 flows into a group of two replicas.
     """
-    _finish(
+    finish(
         lambda: bench_scale.ScalePlan(frame, pairs, seconds, _parse_cores(cores), of),
         bench_scale.run,
         partial(
@@ -247,7 +237,7 @@ def chain(
     \b
     sudo tailrace bench chain --functions 4
     """
-    _finish(
+    finish(
         lambda: bench_chain.ChainPlan(frame, pairs, seconds, _parse_cores(cores), functions, against),
         bench_chain.run,
         partial(
@@ -315,7 +305,7 @@ def tcp(
             ],
         )
 
-    _finish(plan, bench_tcp.run, table, as_json=as_json)
+    finish(plan, bench_tcp.run, table, as_json=as_json)
 
 
 @app.command()
@@ -333,7 +323,7 @@ def idle(
     \b
     sudo tailrace bench idle
     """
-    _finish(
+    finish(
         lambda: bench_idle.IdlePlan(frame, pairs, seconds, _parse_cores(cores)),
         bench_idle.run,
         partial(
@@ -376,7 +366,7 @@ def tester(
     It needs root, and reserves up to 272 MiB of huge pages while it runs.
     """
     each_way = f"1 and {flows} flows each way" if flows > 1 else "1 flow each way"
-    _finish(
+    finish(
         lambda: bench_tester.TesterPlan(frame, pairs, seconds, _parse_cores(cores), flows),
         bench_tester.run,
         partial(
@@ -415,7 +405,7 @@ def switch(
 
     It needs root, and reserves up to 528 MiB of huge pages while it runs.
     """
-    _finish(
+    finish(
         lambda: bench_switch.SwitchPlan(starts, changes, _parse_cores(cores)),
         bench_switch.run,
         partial(change_table, title="What tailrace-switch costs to start and to change"),
@@ -445,7 +435,7 @@ def service(
 
     Events come from a process that does nothing else.
     """
-    _finish(
+    finish(
         lambda: bench_service.ServicePlan(times, of, listeners, rate, seconds),
         bench_service.run,
         partial(service_table, title="The service"),
@@ -473,7 +463,7 @@ def dashboard(
     of `tailrace dashboard`. frame: work of the page's main thread for a picture. change: from a counter's change to the
     painted pixel.
     """
-    _finish(
+    finish(
         lambda: bench_dashboard.DashboardPlan(chains, ports, seconds, changes, heap),
         bench_dashboard.run,
         dashboard_table,
@@ -508,33 +498,10 @@ def start(
     With --warm, a machine that was saved when it was booted takes the place of one that runs, in turn with one that
     boots.
     """
-    _finish(
+    finish(
         lambda: bench_start.StartPlan(times, _parse_counts(of), stand_in, warm),
         bench_start.run,
         partial(start_table, title="How soon a chain forwards"),
-        as_json=as_json,
-    )
-
-
-@app.command()
-def plug(
-    times: Annotated[int, typer.Option(metavar="N", help="How often a CPU is added and taken away.")] = 100,
-    rate: Annotated[float, typer.Option(metavar="PPS", help="Frames a second meanwhile, both ways together.")] = 20e3,
-    as_json: JsonOption = False,
-) -> None:
-    """How soon a function that runs has one CPU more, and one less, while frames move; and how many frames that costs.
-
-    \b
-    sudo tailrace bench plug
-    sudo tailrace bench plug --times 1000 --json
-
-    plug: from the call of the service until the new thread had forwarded its first frame. unplug: until the CPU was
-    free for others. restart: a new instance in the function's place, which is what there is without that.
-    """
-    _finish(
-        lambda: bench_plug.PlugPlan(times, rate),
-        bench_plug.run,
-        partial(plug_table, title="One CPU more and less for a function in a process"),
         as_json=as_json,
     )
 
@@ -576,7 +543,7 @@ def function(
         peers = ",".join(bench_routing.PEERS) if against is None else against
         wanted = bench_routing.MOST_ROUTES if routes is None else routes
         wanted6 = bench_routing.IPV6_ROUTES if ipv6_routes is None else ipv6_routes
-        _finish(
+        finish(
             lambda: bench_routing.RoutingPlan(64, pairs, seconds, _parse_cores(cores), wanted, wanted6, peers),
             bench_routing.run,
             partial(
@@ -597,7 +564,7 @@ def function(
             raise Mistake(f"{name}: expected skeleton, which has no --routes, --ipv6-routes and --against, or router")
         return bench_function.FunctionPlan(64, pairs, seconds, _parse_cores(cores))
 
-    _finish(
+    finish(
         plan,
         bench_function.run,
         partial(
@@ -633,7 +600,7 @@ def apply(
     \b
     sudo tailrace bench apply
     """
-    _finish(
+    finish(
         lambda: bench_apply.ApplyPlan(chains, times, _parse_cores(cores)),
         bench_apply.run,
         partial(change_table, title=f"A configuration of {chains} chains"),
@@ -660,7 +627,7 @@ def recorder(
     is both ends of their chain. If no core is left for the functions, they share the tester's and sleep until a frame
     comes.
     """
-    _finish(
+    finish(
         lambda: bench_recorder.RecorderPlan(frame, pairs, seconds, _parse_cores(cores), functions),
         bench_recorder.run,
         partial(
@@ -689,7 +656,7 @@ def interrupts(
     off and on: `measure interrupts --sides native` without and with `--causes`. timer: how much later than asked the
     interrupts were raised, which is what cyclictest measures, on the same CPU, at the same priority and interval.
     """
-    _finish(
+    finish(
         lambda: bench_interrupts.InterruptsPlan(pairs=pairs, seconds=seconds, cores=_parse_cores(cores)),
         bench_interrupts.run,
         partial(
@@ -707,46 +674,8 @@ def interrupts(
 
 
 app.command()(host)
-
-
-class _Plan(Protocol):
-    @property
-    def total_seconds(self) -> float: ...
-
-
-class _Result(Protocol):
-    def document(self) -> dict[str, Any]: ...
-
-
-PlanT = TypeVar("PlanT", bound=_Plan)
-ResultT = TypeVar("ResultT", bound=_Result)
-
-
-def _finish(
-    make_plan: Callable[[], PlanT],
-    run: Callable[[PlanT, Path, Reporter], ResultT],
-    table: Callable[[ResultT], RenderableType],
-    *,
-    as_json: bool,
-) -> None:
-    """Runs a benchmark with a progress bar, shows its result, and exits."""
-
-    def work() -> int:
-        plan = make_plan()
-        bar = reporter(plan.total_seconds, wanted=not as_json)
-        with bar or nullcontext():
-            result = run(plan, default_folder(), bar or Silent())
-        if as_json:
-            print_json(result.document())
-        else:
-            # A file has no width: none of the figures is cut there.
-            sized = sys.stdout.isatty() or "COLUMNS" in os.environ
-            Console(width=None if sized else _WIDE).print(table(result))
-        if isinstance(result, Comparison | Kinds) and result.error is not None:
-            raise result.error
-        return 0
-
-    raise typer.Exit(run_command(work))
+app.command()(plug)
+app.command()(migration)
 
 
 def _parse_cores(text: str | None) -> tuple[int, int] | None:

@@ -86,6 +86,8 @@ class MachineSetting:
     """The SCHED_FIFO priority of its CPUs."""
     node: int | None = None
     """The host's NUMA node that all of it is on; None: the host has one only."""
+    plugged: int | None = None
+    """How many of its CPUs are there at its start; None: all."""
     fragment: str | None = None
     """What of the spec is merged into it."""
     disks: Disks | None = None
@@ -126,7 +128,8 @@ def domain_xml(setting: MachineSetting) -> str:
     ElementTree.SubElement(backing, "access", mode="shared")
     ElementTree.SubElement(backing, "allocation", mode="immediate")
     # Where I/O threads run too, which a fragment may ask for.
-    _text(domain, "vcpu", str(len(setting.pins)), placement="static", cpuset=_cpu_set(setting.others))
+    current = {} if setting.plugged is None else {"current": str(setting.plugged)}
+    _text(domain, "vcpu", str(len(setting.pins)), placement="static", cpuset=_cpu_set(setting.others), **current)
     tune = ElementTree.SubElement(domain, "cputune")
     for number, cpus in enumerate(setting.pins):
         ElementTree.SubElement(tune, "vcpupin", vcpu=str(number), cpuset=_cpu_set(cpus))
@@ -186,6 +189,10 @@ def domain_xml(setting: MachineSetting) -> str:
     return ElementTree.tostring(domain, encoding="unicode") + "\n"
 
 
+_OURS = "ua-"
+"""What the name of a device begins with that is not libvirt's own."""
+
+
 def differing(before: str, now: str) -> list[str]:
     """What of a domain is another than before, by where it stands: cputune/vcpupin, devices/interface."""
     was, has = (_elements(ElementTree.fromstring(xml)) for xml in (before, now))
@@ -193,11 +200,14 @@ def differing(before: str, now: str) -> list[str]:
 
 
 def _elements(domain: ElementTree.Element) -> Counter[tuple[str, str, str]]:
-    """Each element by its place, its attributes and its text, and how often it stands there."""
+    """Each element by its place, its attributes and its text, and how often it stands there. But for the names that
+    libvirt gives to devices: one that starts anew has none for some (a controller that is no device)."""
     found: Counter[tuple[str, str, str]] = Counter()
 
     def add(element: ElementTree.Element, at: str) -> None:
         for child in element:
+            if child.tag == "alias" and not child.get("name", "").startswith(_OURS):
+                continue
             place = f"{at}/{child.tag}".lstrip("/")
             found[place, str(sorted(child.attrib.items())), (child.text or "").strip()] += 1
             add(child, place)

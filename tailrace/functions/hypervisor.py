@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 import re
+import signal
 import stat
 import sys
 import threading
@@ -16,6 +17,7 @@ import time
 import uuid
 from collections.abc import Callable, Sequence
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -42,6 +44,8 @@ _PIDS = Path("/run/libvirt/qemu")
 _STARTING = re.compile("<domstatus [^>]*reason='starting up'")
 _IDLE_SECONDS = 10
 _START_SECONDS = 20.0
+_ASK_SECONDS = 2.0
+"""After which a reaper is asked again for daemons that do not answer."""
 _CONFIGURATION = """\
 unix_sock_dir = "{folder}"
 unix_sock_rw_perms = "0700"
@@ -240,6 +244,16 @@ def pin_vcpus(name: str, cpus: Sequence[int]) -> int:
     return len(other)
 
 
+def plug_vcpus(name: str, count: int) -> None:
+    """Has a machine that runs have so many virtual CPUs, more than it has, as `virsh setvcpus` does. Its system has to
+    bring them up. Raises Failure, Mistake."""
+    libvirt = library()
+    try:
+        connect().lookupByName(name).setVcpusFlags(count, libvirt.VIR_DOMAIN_AFFECT_LIVE)
+    except libvirt.libvirtError as error:
+        raise Failure(f"libvirt does not plug a virtual CPU: {error}") from None
+
+
 def machine_pid(name: str) -> int:
     """The process of a machine that runs. Raises OSError, ValueError."""
     return int((_PIDS / f"{name}.pid").read_text())
@@ -255,29 +269,48 @@ def vcpu_thread(pid: int) -> int:
 
 
 def _start() -> None:
-    """Starts libvirt's daemons unless they run."""
+    """Starts libvirt's daemons unless they run. Where machines are left of one that was killed, their reaper starts it
+    again: so the log daemon that they have is its own too, and ends with the last of them."""
     OWN.mkdir(mode=0o700, exist_ok=True)
     with lock.locked(OWN / "lock", patience=_START_SECONDS):
         if _LOGGER.exists() and _answers():
             return
         (OWN / "libvirtd.conf").write_text(_CONFIGURATION.format(folder=OWN, host=_host_id()))
-        log = OWN / "log"
-        log.unlink(missing_ok=True)
+        log, file = OWN / "log", OWN / "reaper"
         words = ["--", system_program("virtlogd"), "--pid-file", f"{OWN}/virtlogd.pid"]
         words += ["--", system_program("libvirtd"), "--config", f"{OWN}/libvirtd.conf"]
         words += ["--pid-file", f"{OWN}/libvirtd.pid"]
         words += ["--timeout", str(_IDLE_SECONDS)]
         deadline = time.monotonic() + _START_SECONDS
-        reaper: ProcessId | None = None
+        reaper, asked = _reaper(file), 0.0
         while not (_LOGGER.exists() and _answers()):
             if time.monotonic() > deadline:
                 said = log.read_text(errors="replace").strip().splitlines()
                 raise Failure(f"libvirt's daemons do not start: {said[-1] if said else f'see {log}'}")
             # One that is about to end still has its pid file, and the new one ends at once.
             if reaper is None or not reaper.alive():
+                log.unlink(missing_ok=True)
                 argv = [sys.executable, "-I", "-S", reaper_program.__file__, *words]
-                reaper = start(argv, log=log, limits=Limits(tied=False), record=lambda _: None)
+                reaper = start(argv, log=log, limits=Limits(tied=False), record=partial(_note, file))
+                asked = time.monotonic()  # it handles signals when it has started both
+            elif time.monotonic() - asked > _ASK_SECONDS:
+                asked = time.monotonic()
+                reaper.signal(signal.SIGUSR1)
             time.sleep(0.05)
+
+
+def _note(file: Path, reaper: ProcessId) -> None:
+    file.write_text(f"{reaper.pid} {reaper.start}\n")
+
+
+def _reaper(file: Path) -> ProcessId | None:
+    """Who has started the daemons last, if anything of theirs is left."""
+    try:
+        pid, began = file.read_text().split()
+        found = ProcessId(int(pid), int(began))
+    except (OSError, ValueError):
+        return None
+    return found if found.alive() else None
 
 
 def _host_id() -> uuid.UUID:

@@ -338,6 +338,7 @@ def machine_setting(
         invariant_tsc=high and traits.invariant_tsc,
         priority=VCPU_PRIORITY if alone and traits.real_time is None else None,
         node=traits.node(place.core) if traits.several_nodes else None,
+        plugged=instance.plugged,
         fragment=instance.domain,
     )
 

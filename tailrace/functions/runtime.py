@@ -129,6 +129,8 @@ class Instance:
     """What a machine's guest sees as each of its ports (`tailrace.spec.interface`)."""
     driver: Literal["dpdk", "linux"] = "dpdk"
     """Whose drivers these have in a machine."""
+    plugged: int | None = None
+    """Of a machine: how many of its virtual CPUs are there when it boots, where others are plugged into it later."""
     stacked: bool = False
     """Of a machine: its virtual CPUs may share CPUs at any latency level."""
     domain: str | None = None

@@ -116,6 +116,11 @@ class Client:
             self.writer.write(line)
 
     @property
+    def gone(self) -> bool:
+        """Whether it listens no more: it has ended, or was lost."""
+        return self.writer.is_closing()
+
+    @property
     def unread(self) -> int:
         return self.writer.transport.get_write_buffer_size()
 

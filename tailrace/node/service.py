@@ -741,7 +741,7 @@ class Service:
             given.domain,
             lambda domain, name: call.tell("migrate.ready", domain=domain, name=name),
             go,
-            lambda: call.given_up is not None or self._stopping,
+            lambda: call.given_up is not None or call.client.gone or self._stopping,
         )
         self._expected = (given.name, go)
         try:

@@ -12,7 +12,7 @@ from private_network import Network
 from running_node import needs_a_node, wait_until
 from two_nodes import Node, kill, two_nodes
 
-from tailrace.bench.two_nodes import Hub
+from tailrace.bench.two_nodes import Hub, spec_of
 
 pytestmark = [
     *needs_a_node,
@@ -20,11 +20,6 @@ pytestmark = [
     pytest.mark.timeout(900),
 ]
 
-SPEC = """\
-fabric: {{idle: sleep, cores: [{core}]}}
-functions: {{first: {{kind: skeleton, runs: machine, latency: normal{arrives}}}}}
-chains: {{voice: [{{if: {host}0}}, first, {{if: {host}1}}]}}
-"""
 RATE = 250
 """Frames a second: an emulated machine keeps up."""
 
@@ -40,8 +35,7 @@ def nodes(tailrace: Path, images: Path) -> Iterator[tuple[Node, Node]]:
                 network.pair(f"{host}{side}", f"{host}{side}p")
         with two_nodes(tailrace, network) as (one, two):
             for core, (host, node) in enumerate((("one", one), ("two", two))):
-                arrives = ", arrives: true" if node is two else ""
-                node("up", node.spec(SPEC.format(core=core, host=host, arrives=arrives)))
+                node("up", node.spec(spec_of(core, (f"{host}0", f"{host}1"), arrives=node is two)))
             yield one, two
     finally:
         network.end()
@@ -83,8 +77,8 @@ def test_it_moves_and_every_frame_is_accounted_for(nodes: tuple[Node, Node], tra
     assert moved["pause_ms"] > 0 and moved["rounds"] > 0 and moved["bytes"] > 128 << 20, moved
     traffic.wait_from(1)
     assert place(nodes) == 1
-    numbers = traffic.numbers()
-    assert numbers == sorted(set(numbers)), "none came twice, and all in order"
+    frames = traffic.account()
+    assert frames.duplicate == frames.out_of_sequence == 0, frames
     assert all(node == 1 for _, _, node in traffic.received[traffic.from_(0) :]), "none from where it was"
     again = json.loads(one("migrate", "first", two.state, "--dry-run", "--json", status=2).stdout)
     assert {each["kind"] for each in again["reasons"]} == {"function"}
@@ -95,7 +89,6 @@ def test_a_move_that_fails_or_is_cancelled_leaves_it_where_it_is(nodes: tuple[No
     source = nodes[place(nodes)]
     target = next(each for each in nodes if each is not source)
     traffic.wait_from(nodes.index(source))
-    first = traffic.numbers()[0]
     moving = begin_slowly(source, target)
     (name,) = target.machines()
     kill(target.machine(name))
@@ -107,9 +100,24 @@ def test_a_move_that_fails_or_is_cancelled_leaves_it_where_it_is(nodes: tuple[No
     assert moving.returncode == 130 and "first goes on here" in error
     traffic.wait_from(nodes.index(source))
     assert nodes[place(nodes)] is source and target.machines() == {}
-    numbers = traffic.numbers()
-    assert numbers == list(range(first, first + len(numbers))), "no frame was lost"
+    frames = traffic.account()
+    assert (frames.lost, frames.duplicate, frames.out_of_sequence) == (0, 0, 0)
     assert not list((target.state / "sockets").glob("first@*")), "what was prepared there is undone"
+
+
+def test_a_host_is_drained(nodes: tuple[Node, Node], traffic: Hub) -> None:
+    source = nodes[place(nodes)]
+    target = next(each for each in nodes if each is not source)
+    traffic.wait_from(nodes.index(source))
+    words = ("drain", "--all", "--to", target.state, "--json")
+    would = json.loads(source(*words, "--dry-run").stdout)
+    assert (would["moves"], would["stays"]) == (["first"], {}) and nodes[place(nodes)] is source
+    assert json.loads(source(*words).stdout)["moves"] == ["first"]
+    traffic.wait_from(nodes.index(target))
+    assert nodes[place(nodes)] is target
+    assert "Nothing runs here any more" in source(*words[:-1]).stdout
+    again = json.loads(source(*words).stdout)
+    assert again["moves"] == [] and again["stays"] == {}
 
 
 def libvirt_of_the_source(source: Node, _: Node) -> int:
@@ -150,9 +158,11 @@ def test_one_copy_runs_whoever_is_killed(
     target = next(each for each in nodes if each is not source)
     moving = begin_slowly(source, target)
     kill(party(source, target))
+    target("up", target.folder / "spec.yaml")  # what has ended of a node is there again
     moving.communicate(timeout=120)
-    for each in nodes:  # what has ended of a node is there again
-        each("up", each.folder / "spec.yaml")
+    source("up", source.folder / "spec.yaml")
+    for each in nodes:
+        each("status")  # which asks libvirt
     wait_until(lambda: sum(len(running(each)) for each in nodes) == 1, 150)
     traffic.wait_from(place(nodes))
     where = place(nodes)

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from machine import BOOT
 from private_network import Network
-from running_node import Command, open_folder, wait_until
+from running_node import Command, open_folder
 
 from tailrace.bench.two_nodes import Space
 
@@ -26,8 +26,8 @@ class Node(Command):
         program.chmod(0o755)
         super().__init__(program, folder)
         self.limit = BOOT
-        self.libvirt = folder / "libvirt"
-        self.environment["TAILRACE_LIBVIRT"] = str(self.libvirt)
+        self.libvirt = space.libvirt
+        self.environment |= space.environment
 
     def machines(self) -> dict[str, str]:
         """Those of its libvirt, with their state."""
@@ -66,8 +66,6 @@ def two_nodes(tailrace: Path, network: Network) -> Iterator[tuple[Node, Node]]:
             for node in nodes:
                 node.end_begun()
                 node("down", status=None)
-            for node in nodes:  # they end by themselves
-                wait_until(lambda node=node: not (node.libvirt / "libvirt-sock").exists(), 60)  # type: ignore[misc]
             for space in spaces:
                 space.end()
 

@@ -10,6 +10,7 @@ from types import SimpleNamespace
 
 import pytest
 
+from tailrace.bench import hotplug
 from tailrace.bench.model import Beside
 from tailrace.bench.plug import PlugPlan, PlugResult
 from tailrace.errors import Mistake
@@ -189,6 +190,21 @@ def test_what_it_cost_is_a_document() -> None:
     assert document["bench"] == "plug" and document["lost"] == 0
     assert document["times_ms"]["plug"] == {"count": 100, "min": 1.0, "median": 50.5, "max": 100.0, "p99": 99.0}
     assert document["ratios"] == {"plug_over_restart": 0.2525, "unplug_over_restart": 0.02}
+
+
+def test_a_machines_pool_is_compared_with_hot_plug() -> None:
+    taken = {"plug": [10.0], "unplug": [5.0], "restart": [200.0]}
+    taken |= {
+        hotplug.POOL_PLUG: [2.0],
+        hotplug.POOL_UNPLUG: [1.0],
+        hotplug.HOT_PLUG: [40.0],
+    }
+    result = PlugResult(taken, Beside(1000.0, 100, 100, 0, 0, 0, 0, 0, 9.0), 0, (), {})
+    document = result.document()
+    assert document["ratios"]["pool_over_hotplug"] == 0.05
+    assert document["published_ms"] == {"plug": 40.0, "unplug": 20.0}
+    assert document["times_ms"]["machine: hot-plug"]["p99"] == 40.0
+    assert PlugPlan(10, machine=True).total_seconds > PlugPlan(10).total_seconds
 
 
 @pytest.mark.parametrize(("times", "rate"), [(0, 1e3), (10_001, 1e3), (1, 99), (1, 2e6)])

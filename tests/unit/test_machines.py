@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import io
 import re
+import signal
 import subprocess
 import sys
 import tarfile
+import time
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -63,6 +65,8 @@ def test_the_machine_is_pinned_and_its_memory_shared_and_in_huge_pages() -> None
     assert found.get("type") == "kvm" and found.findtext("memory") == str(256 << 10)
     pins = {pin.get("vcpu"): pin.get("cpuset") for pin in found.iter("vcpupin")}
     assert pins == {"0": "3", "1": "4"} and found.findtext("vcpu") == "2"
+    assert found.find("vcpu").get("current") is None  # type: ignore[union-attr]
+    assert domain(replace(SETTING, plugged=1)).find("vcpu").get("current") == "1"  # type: ignore[union-attr]
     assert found.find("cputune/emulatorpin").get("cpuset") == "0,1"  # type: ignore[union-attr]
     assert found.find("memoryBacking/hugepages/page") is not None
     assert found.find("memoryBacking/access").get("mode") == "shared"  # type: ignore[union-attr]
@@ -328,6 +332,30 @@ def test_the_reaper_ends_its_helpers_when_the_daemon_and_what_it_left_are_gone(t
     assert done.returncode == 0 and mark.read_text() == "left\n"
 
 
+def test_the_reaper_starts_a_daemon_again_beside_what_it_left(tmp_path: Path) -> None:
+    """Each run of the daemon leaves a process that ends when it is told to; the helper is there all the while."""
+    runs, helpers, go = (tmp_path / name for name in ("runs", "helpers", "go"))
+    for each in (runs, helpers):
+        each.mkdir()
+    left = f"touch {runs}/$$; (until [ -e {go} ]; do sleep 0.02; done) & exit 0"
+    words = ["--", "sh", "-c", f"touch {helpers}/$$; exec sleep 600", "--", "sh", "-c", left]
+    running = subprocess.Popen([sys.executable, reaper.__file__, *words])
+    deadline = time.monotonic() + 60
+    try:
+        while len(list(runs.iterdir())) < 2:
+            assert running.poll() is None and time.monotonic() < deadline
+            if any(not Path("/proc", each.name).exists() for each in runs.iterdir()):  # the first has been reaped
+                running.send_signal(signal.SIGUSR1)
+            time.sleep(0.02)
+        assert len(list(helpers.iterdir())) == 1
+        go.touch()
+        assert running.wait(60) == 0
+    finally:
+        go.touch()
+        running.kill()
+        running.wait()
+
+
 def planned(**changes: Any) -> PlannedFunction:
     return replace(PlannedFunction("fw", "skeleton", "machine", "fw", ("fw.0", "fw.1"), 256 << 20), **changes)
 
@@ -407,6 +435,11 @@ def test_what_is_other_in_a_domain_is_named_by_its_place() -> None:
     xml = domain_xml(SETTING)
     assert differing(xml, xml) == []
     assert differing(xml, xml.replace('cpuset="3"', 'cpuset="5"')) == ["cputune/vcpupin"]
+    assert differing(xml, xml.replace("ua-port0", "ua-port2")) != []
+    controller = '<controller type="usb" model="none" />'
+    assert controller in xml
+    named = xml.replace(controller, '<controller type="usb" model="none"><alias name="usb"/></controller>')
+    assert differing(named, xml) == [], "libvirt forgets such a name when it starts anew"
     assert differing(xml, xml.replace("</devices>", "<rng model='virtio'/></devices>")) == ["devices/rng"]
 
 

@@ -28,6 +28,8 @@ class Service:
 
     def __init__(self, folder: Path) -> None:
         self.cancelled: dict[Any, str] = {}
+        self.call: Call | None = None
+        """The last one."""
         self.server = Server(folder, self.answer, self.cancel)
         self._goes_on = asyncio.Event()
 
@@ -42,6 +44,7 @@ class Service:
             raise SpecError("x.yaml", Position(2, 3), "wrong")
         if name == "node.rollback":
             raise RuntimeError("a fault of ours")
+        self.call = call
         if name == "node.resume":  # until it is cancelled
             call.tell("progress", text="at work")
             await self._goes_on.wait()
@@ -183,6 +186,23 @@ def test_a_call_is_cancelled_and_says_why(service: Service, tmp_path: Path) -> N
         assert not service.cancelled
         connection.sendall(cancel)
         assert json.loads(stream.readline())["error"]["message"] == "enough"
+
+
+def test_a_call_knows_that_its_client_is_gone(
+    service: Service, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(server, "UNREAD_SECONDS", 0.1)
+    with socket.socket(socket.AF_UNIX) as connection:
+        connection.settimeout(10)
+        connection.connect(str(tmp_path / OPERATE))
+        connection.sendall(b'{"jsonrpc":"2.0","id":1,"method":"node.resume"}\n')
+        assert b"at work" in connection.recv(4096)
+        assert service.call is not None and not service.call.client.gone
+    deadline = time.monotonic() + 60
+    while not service.call.client.gone:
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+    service.server.soon(lambda: service.cancel(service.call, "the test is over"))  # type: ignore[arg-type]
 
 
 def test_events_come_in_order_and_from_a_number_on(service: Service, tmp_path: Path) -> None:

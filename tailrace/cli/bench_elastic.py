@@ -1,0 +1,66 @@
+"""`tailrace bench plug` and `tailrace bench migration`: what grows, shrinks and moves while frames do."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Annotated
+
+import typer
+
+from tailrace.bench import migration as bench_migration
+from tailrace.bench import plug as bench_plug
+from tailrace.bench.table import migration_table, plug_table
+from tailrace.cli.bench_finish import JsonOption, finish
+
+
+def plug(
+    times: Annotated[int, typer.Option(metavar="N", help="How often a CPU is added and taken away.")] = 100,
+    rate: Annotated[float, typer.Option(metavar="PPS", help="Frames a second meanwhile, both ways together.")] = 20e3,
+    machine: Annotated[bool, typer.Option("--machine", help="Also a machine's virtual CPUs, beside hot-plug.")] = False,
+    as_json: JsonOption = False,
+) -> None:
+    """How soon a function that runs has one CPU more, and one less, while frames move; and how many frames that costs.
+
+    \b
+    sudo tailrace bench plug
+    sudo tailrace bench plug --times 1000 --json
+    sudo tailrace bench plug --times 20 --machine
+
+    plug: from the call of the service until the new thread had forwarded its first frame. unplug: until the CPU was
+    free for others. restart: a new instance in the function's place, which is what there is without that.
+
+    With --machine, the virtual CPUs of a machine too, which has no ports. pool: until libvirt has moved the thread of a
+    virtual CPU to another CPU of the host. hot-plug: until a program has run on a virtual CPU that was added (`virsh
+    setvcpus`) and brought up inside. Of these there are at most 14.
+    """
+    finish(
+        lambda: bench_plug.PlugPlan(times, rate, machine),
+        bench_plug.run,
+        partial(plug_table, title="One CPU more and less for a function that runs"),
+        as_json=as_json,
+    )
+
+
+def migration(
+    times: Annotated[int, typer.Option(metavar="N", help="How often the machine moves, to and fro.")] = 5,
+    rate: Annotated[float, typer.Option(metavar="PPS", help="Frames a second meanwhile.")] = 250.0,
+    as_json: JsonOption = False,
+) -> None:
+    """For how long the traffic of a machine stops when it moves to another node while it runs; and what is lost.
+
+    \b
+    sudo tailrace bench migration
+    sudo tailrace bench migration --times 20 --json
+
+    Two nodes of this machine, each with a libvirt of its own, have the same chain. outage: the longest time between two
+    frames that came out of either. pause: the machine stood still, as QEMU has counted. switch: from its end at the
+    source until it forwarded at the target. total: all that `tailrace migrate` took.
+
+    Where KVM does not run machines they are emulated, and the emulator has a part in all of it: the table says so.
+    """
+    finish(
+        lambda: bench_migration.MigrationPlan(times, rate),
+        bench_migration.run,
+        partial(migration_table, title="A machine moves to another node"),
+        as_json=as_json,
+    )
