@@ -14,12 +14,14 @@ import subprocess
 import threading
 import time
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import asdict, dataclass
 from itertools import pairwise
 from pathlib import Path
 
 from tailrace.errors import Failure
 from tailrace.functions import hypervisor
+from tailrace.process.process import ProcessId, identify
 from tailrace.process.programs import system_program
 
 FUNCTION = "first"
@@ -81,10 +83,18 @@ class Space:
         """What a command there has beside that."""
         return {hypervisor.ENVIRONMENT: str(self.libvirt)}
 
+    def _daemons(self) -> list[ProcessId]:
+        """libvirt's that run; one that was killed leaves its file."""
+        found = []
+        for file in self.libvirt.glob("*.pid"):
+            with suppress(OSError, ValueError):
+                found.append(identify(int(file.read_text())))
+        return [each for each in found if each is not None]
+
     def end(self) -> None:
         """Once nothing is up there: libvirt's daemons end by themselves. Raises Failure if they do not."""
         try:
-            _wait(lambda: not (self.libvirt / "libvirt-sock").exists(), _END_SECONDS, "a node's libvirt does not end")
+            _wait(lambda: not self._daemons(), _END_SECONDS, "a node's libvirt does not end")
         finally:
             self._holder.kill()
             self._holder.communicate()
