@@ -47,7 +47,8 @@ class _SpecFirst(TyperGroup):
 
 app = typer.Typer(
     cls=_SpecFirst,
-    help="Predict what a chain carries with each kind of interface, and name the bottleneck.",
+    help="Predict what a chain carries with each kind of interface, and name the bottleneck.\n\n"
+    "`advise SPEC` is short for `advise spec SPEC`.",
     no_args_is_help=True,
     rich_markup_mode=None,
 )

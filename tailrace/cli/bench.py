@@ -318,7 +318,7 @@ def idle(
 ) -> None:
     """The CPU time of an idle switch, and how long a frame waits for it, with idle: poll, pause and sleep.
 
-    For comparison it measures the wake-up of a thread without a switch, the lower bound of sleep.
+    For comparison it measures the wake-up of a thread without a switch.
 
     \b
     sudo tailrace bench idle

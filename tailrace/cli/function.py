@@ -20,7 +20,11 @@ from tailrace.node.folder import default_folder
 from tailrace.node.record import Process, State, peek
 from tailrace.observe.function_log import last_lines, log_of, process_of
 
-app = typer.Typer(help="Look at one function of what is up.", no_args_is_help=True, rich_markup_mode=None)
+app = typer.Typer(
+    help="Inspect, replace, resize, save and copy one function of what is up.",
+    no_args_is_help=True,
+    rich_markup_mode=None,
+)
 
 NameArgument = Annotated[
     str,
@@ -81,7 +85,7 @@ def cpus(
 
 @app.command()
 def restart(name: NameArgument, as_json: JsonOption = False) -> None:
-    """Replace what runs of a function by a new instance, without losing a frame.
+    """Replace what runs of a function by a new instance. Its chain loses at most the frames inside the old one.
 
     \b
     sudo tailrace function restart second

@@ -39,7 +39,10 @@ class Following(Settings):
     one_thread: ClassVar[str | None] = "its table of connections has one writer"
 
     connections: int = Field(
-        65536, ge=64, le=MOST_CONNECTIONS, description="the most flows that it knows; another one is dropped"
+        65536,
+        ge=64,
+        le=MOST_CONNECTIONS,
+        description="the most flows that it knows; one more replaces one half open or ended, or is dropped",
     )
     timeouts: Timeouts = Field(default_factory=lambda: Timeouts(), description="how long a flow is known")
 
