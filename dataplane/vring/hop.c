@@ -106,9 +106,7 @@ static __rte_always_inline unsigned move_run(struct virtqueue *from, uint16_t fr
 		if (unlikely(targets[i].length < to_header + length))
 			break;
 		if (kind.offloads) {
-			memcpy(&offload, sources[i].at, sizeof(offload));
-			/* It is this copy that is checked and used. */
-			__asm__ volatile("" : "+m"(offload));
+			offload = vring_read_offload(sources[i].at);
 			finish = (offload.flags & VIRTIO_NET_HDR_F_NEEDS_CSUM) && !(to->offloads & OFFLOAD_CHECKSUM);
 			if (offload.gso_type == VIRTIO_NET_HDR_GSO_NONE &&
 			    (finish || !(offload.flags & VIRTIO_NET_HDR_F_NEEDS_CSUM)))

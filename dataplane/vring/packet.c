@@ -147,8 +147,7 @@ static unsigned read_run(const struct virtqueue *from, struct burst *burst, cons
 		if (burst->bytes >= BURST_BYTES)
 			return i;
 		if (from->offloads != 0) {
-			memcpy(&offload, sources[i].at, sizeof(offload));
-			__asm__ volatile("" : "+m"(offload)); /* it is this copy that is looked at */
+			offload = vring_read_offload(sources[i].at);
 			wanted = (offload.flags & VIRTIO_NET_HDR_F_NEEDS_CSUM) ||
 				 offload.gso_type != VIRTIO_NET_HDR_GSO_NONE;
 			if (wanted && (uint32_t)offload.csum_start + offload.csum_offset + sizeof(uint16_t) >
