@@ -1,4 +1,4 @@
-"""Tailrace: a deterministic host for virtual network functions, and the proof of it.
+"""Tailrace: chains of virtual network functions at memory speed, on a host tuned for low latency, measured.
 
 This package decides; it never touches a packet. What does lies in `dataplane/`, is spoken to over a control socket
 (`tailrace.switch.control`) and is read through a shared page of counters (`tailrace.observe.page`).

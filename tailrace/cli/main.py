@@ -17,7 +17,7 @@ from tailrace.errors import ExitCode, Mistake
 
 app = typer.Typer(
     name="tailrace",
-    help="A deterministic host for virtual network functions (VNFs), and the proof of it.\n\n"
+    help="Run chains of virtual network functions (VNFs), tune the host for low latency, and measure both.\n\n"
     "Begin with:  sudo tailrace demo",
     epilog="Exit codes (docs/exit-codes.md):\n\n\b\n" + "\n".join(exit_codes.lines()),
     no_args_is_help=True,

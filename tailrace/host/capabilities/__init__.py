@@ -1,4 +1,4 @@
-"""What the machine can do that a deterministic host needs: each with its reason, whether it is there, whether it is on,
+"""What the machine can do that a host with low latency needs: each with its reason, whether it is there, whether it is on,
 how to turn it on, and how we know.
 
 Sources: the Intel and AMD architecture manuals for the features, Linux's Documentation/arch/x86/cpuinfo.rst for where
