@@ -18,7 +18,7 @@ from tailrace.cli.output import Screen, ask, can_ask, error_line, plain_table, p
 from tailrace.errors import ExitCode, Mistake
 from tailrace.node import client
 from tailrace.node.client import NoService
-from tailrace.node.folder import default_folder, forget_service
+from tailrace.node.folder import default_folder, forget_service, not_yours
 from tailrace.spec.source import printable, read_source
 from tailrace.switch.control import ControlLost
 
@@ -319,6 +319,7 @@ def status(*, as_json: bool) -> int:
         return code
     if found["state"] == "down":
         print_line("Nothing is up.")
+        _notes([elsewhere] if (elsewhere := not_yours(default_folder())) else [])
         return 0
     back = "" if found["owner"] else f"`tailrace up {found['spec']}` brings it back, "
     broken = f"{'; '.join(found['broken'])} ({back}`tailrace down` clears it)"
@@ -468,7 +469,8 @@ def down(*, as_json: bool) -> int:
             print_json(_without(lowered, "service_ends"))
         else:
             print_line(said)
-            _notes(lowered["notes"])
+            elsewhere = None if undone else not_yours(default_folder())
+            _notes([*lowered["notes"], *([elsewhere] if elsewhere else [])])
     for problem in problems:
         error_line(problem)
     return ExitCode.FAILED if problems else ExitCode.DONE

@@ -96,10 +96,11 @@ class Client:
             raise Failure(f"{self.path}: this is not the socket of a service of Tailrace's") from None
         if api != API:
             self.close()
+            process = answer.get("pid") or self._control.process
             raise Mistake(
-                f"the service (process {answer.get('pid')}) is of Tailrace {answer.get('version')} and speaks version "
+                f"the service (process {process}) is of Tailrace {answer.get('version')} and speaks version "
                 f"{api} of its API, this command of {__version__} version {API}; end it with "
-                f"`kill {answer.get('pid')}`, which leaves what is up running, and try again"
+                f"`kill {process}`, which leaves what is up running, and try again"
             )
         return dict(answer)
 

@@ -11,6 +11,7 @@ OPERATE = "operate.socket"
 LOOK = "look.socket"
 LOG = "service.log"
 RUN = "run"
+_ROOTS = Path("/run/tailrace")
 
 
 def forget_service(folder: Path) -> None:
@@ -26,9 +27,16 @@ def default_folder() -> Path:
     if chosen:
         return Path(chosen).absolute()
     if os.geteuid() == 0:
-        return Path("/run/tailrace")
+        return _ROOTS
     runtime = os.environ.get("XDG_RUNTIME_DIR")
     return Path(runtime) / "tailrace" if runtime else Path(f"/tmp/tailrace-{os.geteuid()}")
+
+
+def not_yours(folder: Path) -> str | None:
+    """What to say beside "nothing is up" to a user who looks in a folder of their own while root's node is up."""
+    if os.environ.get(ENVIRONMENT) or os.geteuid() == 0 or not _ROOTS.exists():
+        return None
+    return f"this is {folder}, your own; what root has up is in {_ROOTS}: use sudo"
 
 
 def run_folder(folder: Path) -> Path:

@@ -19,7 +19,7 @@ from tailrace.node.card_functions import check_functions, missing_functions, tak
 from tailrace.node.change import change_over, end_processes, recover
 from tailrace.node.claiming import claim_plans
 from tailrace.node.difference import Difference, difference
-from tailrace.node.folder import run_folder
+from tailrace.node.folder import default_folder, not_yours, run_folder
 from tailrace.node.plan import Plan, make_plan, resized, scaled
 from tailrace.node.planned import PlannedFunction, PlannedPort
 from tailrace.node.record import Change, FilePath, Held, Planned, Process, Record, State, hold_run, peek
@@ -353,7 +353,8 @@ def _check_new_ports(node: Node, plan: Plan) -> list[PlannedPort]:
 def check_up(record: Record) -> None:
     """Raises Mistake unless `tailrace up` has left something that can be changed."""
     if not record.things:
-        raise Mistake("nothing is up; run `tailrace up SPEC`")
+        elsewhere = not_yours(default_folder())
+        raise Mistake(f"nothing is up ({elsewhere})" if elsewhere else "nothing is up; run `tailrace up SPEC`")
     if not record.complete:
         raise Mistake(f"what is up is incomplete; run `tailrace up {record.spec}` first")
 

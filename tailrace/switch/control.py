@@ -101,8 +101,9 @@ class Control:
             self._socket.close()
             raise ControlLost(f"{path}: nobody answers ({error.strerror})") from None
         self._stream = _Lines(self._socket)
-        _, self.peer, _ = _PEER.unpack(self._socket.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _PEER.size))
-        """The user that the daemon runs as."""
+        peer = self._socket.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _PEER.size)
+        self.process, self.peer, _ = _PEER.unpack(peer)
+        """Of the daemon, as it began to listen: its process, and the user that it runs as."""
 
     def call(self, method: str, **params: Any) -> Any:
         """The method's result. Raises ControlError if it is refused, ControlLost if the daemon has gone."""

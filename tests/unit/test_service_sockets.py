@@ -268,6 +268,10 @@ def test_who_reads_nothing_is_left(service: Service, tmp_path: Path, monkeypatch
         (b'{"jsonrpc":"2.0","id":1,"error":{"code":-32601,"message":"no method"}}\n', "not the socket of a service"),
         (b'{"jsonrpc":"2.0","id":1,"result":{}}\n', "not the socket of a service"),
         (
+            b'{"jsonrpc":"2.0","id":1,"result":{"api":99,"version":"9.0"}}\n',
+            f"end it with `kill {os.getpid()}`",
+        ),
+        (
             b'{"jsonrpc":"2.0","id":1,"result":{"api":99,"pid":4711,"version":"9.0"}}\n',
             "the service (process 4711) is of Tailrace 9.0 and speaks version 99 of its API",
         ),

@@ -1,0 +1,24 @@
+"""Whose folder is looked in."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+from tailrace.node import folder
+
+
+@pytest.mark.parametrize(
+    ("user", "up", "chosen", "said"),
+    [(1000, True, None, True), (0, True, None, False), (1000, False, None, False), (1000, True, "/elsewhere", False)],
+)
+def test_a_user_is_told_of_the_nodes_that_root_has_up(
+    user: int, up: bool, chosen: str | None, said: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(folder, "_ROOTS", tmp_path if up else tmp_path / "none")
+    monkeypatch.setattr(os, "geteuid", lambda: user)
+    monkeypatch.delenv(folder.ENVIRONMENT, raising=False)
+    if chosen is not None:
+        monkeypatch.setenv(folder.ENVIRONMENT, chosen)
+    assert (folder.not_yours(folder.default_folder()) is not None) is said
