@@ -19,7 +19,7 @@ from tailrace.bench.model import Spread
 from tailrace.bench.own_node import OwnNode, own_folder
 from tailrace.bench.setting import Setting
 from tailrace.bench.two_nodes import FUNCTION, Account, Hub, Space, spec_of
-from tailrace.errors import Mistake
+from tailrace.errors import Failure, Mistake
 from tailrace.fabric.network import Network
 from tailrace.functions.acceleration import acceleration
 from tailrace.functions.runtimes import STARTERS
@@ -95,6 +95,9 @@ class MigrationResult:
     moves: Sequence[Move]
     notes: Sequence[str]
     machine: Mapping[str, Any]
+    asked: int
+    error: Failure | None = None
+    """Why fewer moves were measured than were asked for."""
 
     @property
     def times_ms(self) -> dict[str, Spread]:
@@ -118,13 +121,16 @@ class MigrationResult:
             "published_ms": PUBLISHED_MS,
             "within_published": self.within_published,
             "moves": [move.document() for move in self.moves],
+            "asked": self.asked,
+            "error": None if self.error is None else str(self.error),
             "notes": list(self.notes),
             "machine": dict(self.machine),
         }
 
 
 def run(plan: MigrationPlan, folder: Path, report: Reporter) -> MigrationResult:
-    """Measures all of it. Everything that it starts and reserves is gone when it returns or raises."""
+    """Measures all of it. What was measured before a failure is in the result, with the failure; one before the first
+    move is raised. Everything that it starts and reserves is gone when it returns or raises."""
     STARTERS["machine"].check()
     with own_folder("bench migration", folder, report) as (setting, made):
         report.stage("moves", plan.total_seconds)
@@ -133,14 +139,19 @@ def run(plan: MigrationPlan, folder: Path, report: Reporter) -> MigrationResult:
         with _nodes(setting, made) as (nodes, network, cables):
             into, out = ([ends[side] for ends in cables] for side in (0, 1))
             hub = Hub(network, into, out, plan.rate)
+            moves: list[Move] = []
+            error = None
             try:
-                moves = []
                 for number in range(plan.times):
                     report.advance("moves", _UP_SECONDS + number * _MOVE_SECONDS)
                     moves.append(_move(nodes, hub, number % 2))
+            except Failure as problem:
+                if not moves:
+                    raise
+                error = problem
             finally:
                 hub.end()
-        return MigrationResult(plan.rate, moves, acceleration().notes, setting.machine())
+        return MigrationResult(plan.rate, moves, acceleration().notes, setting.machine(), plan.times, error)
 
 
 def _move(nodes: Sequence[OwnNode], hub: Hub, source: int) -> Move:

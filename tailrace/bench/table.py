@@ -217,6 +217,7 @@ def migration_table(result: MigrationResult, title: str) -> Group:
     moves = len(result.moves)
     sizes = [move.bytes / (1 << 20) for move in result.moves]
     said = [
+        *([f"{moves} moves of {result.asked} were measured."] if result.error is not None else []),
         f"Outage: at most {PUBLISHED_MS:g} ms, which is what others publish, in {result.within_published} of {moves}.",
         f"{result.count('received')} frames came ({result.rate_pps:g} a second were sent to each node): "
         f"{result.count('lost')} lost, {result.count('duplicate')} duplicated, "

@@ -6,6 +6,7 @@ hub that sends frames to both nodes and counts what comes from either.
 from __future__ import annotations
 
 import ctypes
+import errno
 import os
 import select
 import socket
@@ -13,8 +14,8 @@ import struct
 import subprocess
 import threading
 import time
-from collections.abc import Callable, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass
 from itertools import pairwise
 from pathlib import Path
@@ -167,16 +168,25 @@ class Hub:
         self.received: list[tuple[float, int, int]] = []
         """When a frame came (time.monotonic()), its number, and from which of the interfaces."""
         self._ending = threading.Event()
-        self._threads = [threading.Thread(target=each, daemon=True) for each in (self._send, self._receive)]
+        self._failed: OSError | None = None
+        """Why no more is sent or received."""
+        self._threads = [threading.Thread(target=self._work, args=(each,)) for each in (self._send, self._receive)]
         for thread in self._threads:
             thread.start()
+
+    def _work(self, part: Callable[[], None]) -> None:
+        try:
+            part()
+        except OSError as error:
+            self._failed = error
 
     def _send(self) -> None:
         due = time.monotonic()
         while not self._ending.is_set():
             frame = (_HEAD + _NUMBER.pack(self.sent)).ljust(_FRAME, b"\0")
             for each in self._into:
-                each.send(frame)
+                with _lost_in_a_full_queue():
+                    each.send(frame)
             self.sent += 1
             due += self._pause
             time.sleep(max(due - time.monotonic(), 0.0))
@@ -200,8 +210,18 @@ class Hub:
 
     def wait_from(self, which: int, seconds: float = 60.0, count: int = 50) -> None:
         """Waits for so many more from one of them. Raises Failure."""
-        wanted = self.from_(which) + count
-        _wait(lambda: self.from_(which) >= wanted, seconds, "no frames come")
+        before = self.from_(which)
+
+        def enough() -> bool:
+            if self._failed is not None:
+                raise Failure(f"the hub of both nodes has ended: {self._failed.strerror}")
+            return self.from_(which) >= before + count
+
+        try:
+            _wait(enough, seconds, "not enough frames come")
+        except Failure as error:
+            came = [self.from_(each) for each in range(len(self._out))]
+            raise Failure(f"{error}: {self.sent} were sent, {came[0]} and {came[1]} came of the nodes in all") from None
 
     def end(self) -> None:
         self._ending.set()
@@ -209,6 +229,16 @@ class Hub:
             thread.join()
         for each in (*self._into, *self._out):
             each.close()
+
+
+@contextmanager
+def _lost_in_a_full_queue() -> Iterator[None]:
+    """A frame for which an interface has no room is as lost as one on the way."""
+    try:
+        yield
+    except OSError as error:
+        if error.errno != errno.ENOBUFS:
+            raise
 
 
 def _wait(what: Callable[[], bool], seconds: float, why: str) -> None:

@@ -12,7 +12,6 @@ from typing import Annotated, Any, Protocol, TypeVar
 import typer
 from rich.console import Console, RenderableType
 
-from tailrace.bench.model import Comparison, Kinds
 from tailrace.cli.output import print_json, run_command
 from tailrace.measure.progress import Reporter, Silent, reporter
 from tailrace.node.folder import default_folder
@@ -54,8 +53,9 @@ def finish(
             # A file has no width: none of the figures is cut there.
             sized = sys.stdout.isatty() or "COLUMNS" in os.environ
             Console(width=None if sized else _WIDE).print(table(result))
-        if isinstance(result, Comparison | Kinds) and result.error is not None:
-            raise result.error
+        error: BaseException | None = getattr(result, "error", None)
+        if error is not None:  # the result is what was measured before
+            raise error
         return 0
 
     raise typer.Exit(run_command(work))

@@ -10,7 +10,7 @@ from rich.console import Console
 from tailrace.bench.migration import MigrationPlan, MigrationResult, Move
 from tailrace.bench.table import migration_table
 from tailrace.bench.two_nodes import Account, spec_of
-from tailrace.errors import Mistake
+from tailrace.errors import Failure, Mistake
 from tailrace.spec.load import parse_spec
 
 MACHINE = {"cpu": "a CPU", "switch_core": 1, "load_core": 0, "versions": {"tailrace": "1"}}
@@ -47,13 +47,13 @@ def test_the_outage_is_the_longest_time_without_a_frame() -> None:
     assert Account.of([(1.0, 1)]).outage_ms == 0.0
 
 
-def result() -> MigrationResult:
+def result(asked: int = 2, error: Failure | None = None) -> MigrationResult:
     said = {"milliseconds": 9000.0, "pause_ms": 100, "switch_ms": 150.0, "rounds": 3, "bytes": 256 << 20}
     moves = [
         Move.of(said, Account(500, 100, 0, 0, 400.0)),
         Move.of({**said, "pause_ms": 60}, Account(600, 140, 1, 2, 600.0)),
     ]
-    return MigrationResult(250.0, moves, ("emulated",), MACHINE)
+    return MigrationResult(250.0, moves, ("emulated",), MACHINE, asked, error)
 
 
 def test_what_it_cost_is_a_document() -> None:
@@ -64,6 +64,7 @@ def test_what_it_cost_is_a_document() -> None:
     assert [document[key] for key in ("received", "lost", "duplicate", "out_of_sequence")] == [1100, 240, 1, 2]
     assert (document["published_ms"], document["within_published"]) == (500.0, 1)
     assert document["moves"][0]["frames"]["lost"] == 100 and document["notes"] == ["emulated"]
+    assert document["error"] is None
 
 
 def test_what_it_cost_is_a_table() -> None:
@@ -72,6 +73,17 @@ def test_what_it_cost_is_a_table() -> None:
         console.print(migration_table(result(), "moves"))
     assert "outage" in shown.get() and "in 1 of 2" in shown.get()
     assert "240 lost, 1 duplicated, 2 out of sequence" in shown.get() and "note: emulated" in shown.get()
+
+
+def test_what_was_measured_before_a_failure_is_kept() -> None:
+    cut = result(5, Failure("not enough frames come in 120 s"))
+    document = json.loads(json.dumps(cut.document()))
+    assert (document["asked"], len(document["moves"])) == (5, 2)
+    assert document["error"] == "not enough frames come in 120 s"
+    console = Console(width=120)
+    with console.capture() as shown:
+        console.print(migration_table(cut, "moves"))
+    assert "2 moves of 5 were measured" in shown.get()
 
 
 @pytest.mark.parametrize(("times", "rate"), [(0, 250), (1001, 250), (1, 9), (1, 2001)])

@@ -1,5 +1,5 @@
-"""What the machine can do that a host with low latency needs: each with its reason, whether it is there, whether it is on,
-how to turn it on, and how we know.
+"""What the machine can do that a host with low latency needs: each with its reason, whether it is there, whether it
+is on, how to turn it on, and how we know.
 
 Sources: the Intel and AMD architecture manuals for the features, Linux's Documentation/arch/x86/cpuinfo.rst for where
 the kernel shows them, and Documentation/admin-guide/kernel-parameters.txt for how to turn them on.
