@@ -18,6 +18,7 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Histo
 from prometheus_client.registry import Collector
 
 from tailrace.errors import Mistake
+from tailrace.observe.page import OtherLayout
 from tailrace.observe.snapshot import Sampler, Snapshot
 
 #: How often a worker found a burst of so many packets or more, below the next size.
@@ -52,7 +53,7 @@ class PageCollector(Collector):
         with self._lock:
             try:
                 snapshot = self._sampler.snapshot()
-            except Mistake:  # another user's, which was not up when this began
+            except (Mistake, OtherLayout):  # another user's or version's, which was not up when this began
                 snapshot = None
         yield GaugeMetricFamily("tailrace_up", "Whether a switch runs", value=float(snapshot is not None))
         if snapshot is not None:

@@ -17,6 +17,11 @@ _SCHEMA_OFFSET = 64
 _SLOT = struct.Struct("<II56s")
 _KIND = 0xFFFFFFFF
 _TRIES = 3
+_VERSION = 2
+
+
+class OtherLayout(Failure):
+    """The page of a switch of another version."""
 
 
 @dataclass(frozen=True)
@@ -52,8 +57,13 @@ class Page:
         if len(self._map) < _SCHEMA_OFFSET:
             raise Failure(f"{path}: not a page of counters")
         magic, version, length, offset, size, slots, _ = _HEADER.unpack_from(self._map)
-        if magic != b"TAILRACE" or version != 2:
-            raise Failure(f"{path}: not a page of counters that this version reads")
+        if magic != b"TAILRACE":
+            raise Failure(f"{path}: not a page of counters")
+        if version != _VERSION:
+            raise OtherLayout(
+                f"the switch that is up is of another version of Tailrace (its page of counters has layout {version}, "
+                f"this version reads {_VERSION}); look with that version, or end it by its `tailrace down`"
+            )
         if size % 8 or offset + size * slots > len(self._map):
             raise Failure(f"{path}: not a whole page of counters")
         schema = json.loads(self._map[_SCHEMA_OFFSET : _SCHEMA_OFFSET + length])

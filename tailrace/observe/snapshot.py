@@ -15,7 +15,7 @@ from tailrace.errors import Failure
 from tailrace.node.folder import folder_in_use
 from tailrace.node.planned import cpus_of
 from tailrace.node.record import Process, State, check_ours, peek
-from tailrace.observe.page import Page, Slot, Table
+from tailrace.observe.page import OtherLayout, Page, Slot, Table
 from tailrace.process.process import ProcessId
 from tailrace.switch.control import Control
 from tailrace.switch.fabric import SWITCH
@@ -107,7 +107,7 @@ class Sampler:
 
     def snapshot(self, *kinds: str) -> Snapshot | None:
         """The counters now, of slots of these kinds; without any, of all. None while no switch is up. Raises Mistake if
-        the one that is up is another user's."""
+        the one that is up is another user's, OtherLayout if it is of another version."""
         page = self._look()
         if page is None:
             return None
@@ -142,6 +142,8 @@ class Sampler:
         check_ours(self.folder)
         try:
             self._page = Page(State(self.folder, peek(self.folder)).page)
+        except OtherLayout:
+            raise
         except Failure:
             return False
         self._process = process.id

@@ -19,7 +19,7 @@ from prometheus_client.registry import Collector
 from rich.console import Console
 
 from tailrace.cli import counters
-from tailrace.errors import Mistake
+from tailrace.errors import Failure, Mistake
 from tailrace.node.record import FilePath, Process, hold
 from tailrace.observe.metrics import metrics, serve
 from tailrace.observe.snapshot import Facts, Sampler, Snapshot, rates
@@ -246,15 +246,15 @@ def test_metrics_follow_the_conventions_and_say_every_counter() -> None:
     assert all(name.startswith("tailrace_") for name in families)
 
 
-def page_with(path: Path, packets: int) -> None:
+def page_with(path: Path, packets: int, layout: int = 2) -> None:
     """A counter page with one queue, as the switch lays it out."""
     schema = json.dumps({"kinds": {"queue": 1}, "queue": ["received_packets"]}).encode()
-    head = struct.pack("<8sIIIIII", b"TAILRACE", 2, len(schema), 4096, 128, 1, 1)
+    head = struct.pack("<8sIIIIII", b"TAILRACE", layout, len(schema), 4096, 128, 1, 1)
     slot = struct.pack("<II56sQ", 1, 1, b"p/0", packets)
     path.write_bytes((head.ljust(64, b"\0") + schema).ljust(4096, b"\0") + slot.ljust(128, b"\0"))
 
 
-def put_on_record(folder: Path, pid: int, packets: int) -> None:
+def put_on_record(folder: Path, pid: int, packets: int, layout: int = 2) -> None:
     """A process as the switch that is up, and its counter page."""
     name = identify(pid)
     assert name is not None
@@ -262,7 +262,7 @@ def put_on_record(folder: Path, pid: int, packets: int) -> None:
         state.record.things = [FilePath(str(state.page)), Process("switch", name.pid, name.start)]
         state.save()
         state.page.parent.mkdir(exist_ok=True)
-        page_with(state.page, packets)
+        page_with(state.page, packets, layout)
 
 
 def test_a_watcher_follows_the_switch_through_an_end_and_a_new_beginning(tmp_path: Path) -> None:
@@ -281,6 +281,16 @@ def test_a_watcher_follows_the_switch_through_an_end_and_a_new_beginning(tmp_pat
             child.kill()
             child.wait()
         assert sampler.snapshot() is None
+
+
+def test_a_switch_of_another_version_is_said(tmp_path: Path) -> None:
+    with subprocess.Popen(["sleep", "60"]) as child:
+        try:
+            put_on_record(tmp_path / "state", child.pid, 5, layout=1)
+            with pytest.raises(Failure, match=r"of another version of Tailrace .* has layout 1"):
+                Sampler(tmp_path / "state").snapshot()
+        finally:
+            child.kill()
 
 
 @pytest.fixture
