@@ -8,10 +8,11 @@ slow for that gets the whole again instead, so that nothing waits here for anybo
 from __future__ import annotations
 
 import asyncio
-import json
 import time
 from collections.abc import AsyncIterator
 from contextlib import suppress
+
+from pydantic_core import to_json
 
 from tailrace.dashboard.alarms import Alarms
 from tailrace.dashboard.events import Events
@@ -44,7 +45,7 @@ class Feed:
         self._recorder = recorder
         self._number = 1
         self._document: Document | None = None
-        self._whole = self._change = ""
+        self._whole = self._change = b""
         self._news = asyncio.Condition()
         self._glanced = self._summed = float("-inf")
         self._glance: tuple[Document, Totals] | None = None
@@ -117,14 +118,14 @@ class Feed:
         elif self._glance is None or now - self._summed >= SELDOM - EVERY:
             self._glance, self._summed = (document, self._pictures.totals()), now
 
-    async def follow(self) -> AsyncIterator[str]:
+    async def follow(self) -> AsyncIterator[bytes]:
         """Server-sent events: `whole`, a document, and `change`, a merge patch of the last one."""
         self.followers += 1
         seen = -1
         try:
             async with self._news:
                 self._news.notify_all()  # who takes pictures may be waiting for a first follower
-            yield "retry: 500\n\n"
+            yield b"retry: 500\n\n"
             while True:
                 async with self._news:
                     while self._document is None or self._number == seen:
@@ -149,22 +150,18 @@ class Feed:
         return document or None
 
     def _publish(self, document: Document) -> None:
-        change = _json(self._pictures.change(self._document or {}, document))
-        self._change = _event("change", change)
-        self._document, self._whole = document, ""
+        change = to_json(self._pictures.change(self._document or {}, document))
+        self._change = _event(b"change", change)
+        self._document, self._whole = document, b""
         self._number += 1
         if self._recorder:
-            self._recorder.write(lambda: _json(document), change)
+            self._recorder.write(lambda: to_json(document), change)
 
-    def _as_whole(self) -> str:
+    def _as_whole(self) -> bytes:
         if not self._whole:
-            self._whole = _event("whole", _json(self._document or {}))
+            self._whole = _event(b"whole", to_json(self._document or {}))
         return self._whole
 
 
-def _json(document: Document) -> str:
-    return json.dumps(document, ensure_ascii=False, separators=(",", ":"))
-
-
-def _event(name: str, text: str) -> str:
-    return f"event: {name}\ndata: {text}\n\n"
+def _event(name: bytes, data: bytes) -> bytes:
+    return b"event: %s\ndata: %s\n\n" % (name, data)

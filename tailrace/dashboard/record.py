@@ -44,7 +44,7 @@ class Recorder:
         except OSError as error:
             raise Mistake(f"{file}: {error.strerror}") from None
 
-    def write(self, whole: Callable[[], str], change: str) -> None:
+    def write(self, whole: Callable[[], bytes], change: bytes) -> None:
         """A picture: as JSON, whole (made only now and then) and as a change of the one before."""
         if self.why:
             return
@@ -54,8 +54,8 @@ class Recorder:
             if begins and self._file.tell() >= self._half:
                 self._close()
                 self._begin()
-            kind, text = ("whole", whole()) if begins else ("change", change)
-            self._file.write(f'{{"at":{now:.3f},"{kind}":{text}}}\n'.encode())
+            kind, said = (b"whole", whole()) if begins else (b"change", change)
+            self._file.write(b'{"at":%.3f,"%s":%s}\n' % (now, kind, said))
             if begins:
                 self._part = now
         except OSError as error:

@@ -29,9 +29,9 @@ WINDOW = 1.0
 """Seconds that a rate is of: less, and nobody could read it."""
 FIRST = 12
 """Things, in the order of their names, that are always anew: `web/src/chains.tsx` shows as many."""
-FEW = 12
+FEW = 4
 """Of the others at least so many are anew each time."""
-ROUND = 40
+ROUND = 80
 """Times within which each had its turn."""
 MOST = 25
 """Changed ones that are anew at a time."""
@@ -121,7 +121,11 @@ class Turns:
             self.changes, self.between = self._gone, None
             return self._shown
         (begin, before), (end, now) = self._kept[0], self._kept[-1]
-        dropped = [field for field, column in now.items() if "drop_" in field and field in before and any(column)]
+        dropped = [
+            field
+            for field, column in now.items()
+            if column is not table.nothing and "drop_" in field and field in before and any(column)
+        ]
         between = self.between = Between(max(end - begin, 1e-9), before, now, dropped)
         each = 1 / between.seconds
         rates = [  # a switch that was started anew counts from 0
@@ -164,7 +168,7 @@ class Turns:
 
     def _wanted(self, rates: Sequence[Sequence[float]], dropping: set[int]) -> Iterable[str]:
         """The things that are to be shown anew."""
-        if len(self._order) <= FIRST + FEW:
+        if len(self._order) <= 2 * FIRST:
             return self._order
         changed = dropping | self._dropping  # it shall be seen to have ended
         for column, (low, high) in zip(rates, self._bounds, strict=True):
@@ -190,8 +194,12 @@ class Turns:
         """That a row is shown as it is now."""
         for column, (low, high) in zip(rates, self._bounds, strict=True):
             rate = column[row]
-            low[row] = max(rate * (1 - _CHANGED) - _NOISE, min(rate, _LEAST))  # none is always another than some
-            high[row] = rate * (1 + _CHANGED) + (_NOISE if rate else 0.0)
+            if rate >= _LEAST:  # none is always another than some
+                least = rate * (1 - _CHANGED) - _NOISE
+                low[row] = least if least > _LEAST else _LEAST
+                high[row] = rate * (1 + _CHANGED) + _NOISE
+            else:
+                low[row], high[row] = rate, rate * (1 + _CHANGED)
         if row in dropping:
             self._dropping.add(row)
         else:

@@ -42,6 +42,8 @@ class Table:
     """Name and generation of each; the same list again for as long as there are the same slots."""
     columns: dict[str, Sequence[int]]
     """Of each field what the slots have, in their order."""
+    nothing: Sequence[int] = ()
+    """The column of each field of which nothing was ever counted: most reasons for drops. It is soon looked at."""
 
 
 class Page:
@@ -75,6 +77,8 @@ class Page:
         """All slots; the first word of each says kind and generation."""
         self._first: list[int] = []
         """The first words, as they were when names were last read."""
+        self._heads = b""
+        """The same as they stand in the page: what is compared each time."""
         self._names: list[str] = []
         self._places: dict[str, list[int]] = {}
         """Which slots are of a kind, by number."""
@@ -109,34 +113,41 @@ class Page:
         for _ in range(_TRIES):
             self._look()
             places = self._places.get(kind, [])
-            slots = self._tables.setdefault(kind, [(self._names[at], self._first[at] >> 32) for at in places])
+            if kind not in self._tables:
+                self._tables[kind] = [(self._names[at], self._first[at] >> 32) for at in places]
+            slots = self._tables[kind]
+            zeros = [0] * len(places)
             columns = {
-                field: self._column(places, number)
+                field: self._column(places, number, zeros)
                 for number, field in enumerate(self._fields.get(kind, ()))
                 if field is not None
             }
-            if self._heads() == self._first:
+            if self._read_heads() == self._heads:
                 break
-        return Table(slots, columns)
+        return Table(slots, columns, zeros)
 
-    def _column(self, places: list[int], number: int) -> Sequence[int]:
-        """A field of these slots."""
+    def _column(self, places: list[int], number: int, zeros: list[int]) -> Sequence[int]:
+        """A field of these slots; `zeros` if nothing else is there."""
         if not places:
             return []
         stride, first, last = self._size // 8, places[0], places[-1]
-        column = self._words[first * stride + _SLOT.size // 8 + number : (last + 1) * stride : stride].tolist()
+        words = self._words[first * stride + _SLOT.size // 8 + number : (last + 1) * stride : stride]
+        if words.tobytes() == bytes(8 * len(words)):
+            return zeros
+        column: list[int] = words.tolist()
         return column if len(column) == len(places) else list(itemgetter(*(at - first for at in places))(column))
 
-    def _heads(self) -> list[int]:
+    def _read_heads(self) -> bytes:
         used = min(_HEADER.unpack_from(self._map)[-1], self._slots)
-        return self._words[: used * self._size // 8 : self._size // 8].tolist()
+        return self._words[: used * self._size // 8 : self._size // 8].tobytes()
 
     def _look(self) -> None:
         """Reads the names of slots that were taken since the last look."""
-        first = self._heads()
-        if first == self._first:
+        heads = self._read_heads()
+        if heads == self._heads:
             return
-        old, self._first = self._first, first
+        old, first = self._first, memoryview(heads).cast("Q").tolist()
+        self._heads, self._first = heads, first
         self._names += [""] * (len(first) - len(self._names))
         self._places, self._tables = {}, {}
         for index, word in enumerate(first):

@@ -6,6 +6,8 @@ anew from one that went on. `Sampler` follows the switch of one state folder thr
 
 from __future__ import annotations
 
+import os
+import select
 import time
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -16,7 +18,6 @@ from tailrace.node.folder import folder_in_use
 from tailrace.node.planned import cpus_of
 from tailrace.node.record import Process, State, check_ours, peek
 from tailrace.observe.page import OtherLayout, Page, Slot, Table
-from tailrace.process.process import ProcessId
 from tailrace.switch.control import Control
 from tailrace.switch.fabric import SWITCH
 
@@ -89,7 +90,8 @@ class Sampler:
         self._folder = folder
         self._facts_every = facts_every
         self._page: Page | None = None
-        self._process: ProcessId | None = None
+        self._process: int | None = None
+        """A pidfd: whether it lives is asked ten times a second."""
         self._facts = Facts()
         self._asked = float("-inf")
         self._record: tuple[tuple[Path, int, int], State, Facts] | None = None
@@ -120,7 +122,7 @@ class Sampler:
 
     def _look(self) -> Page | None:
         """The page of the switch that is up."""
-        if self._process is None or not self._process.alive():
+        if self._process is None or _ended(self._process):
             self.close()
             if not self._open():
                 return None
@@ -132,6 +134,8 @@ class Sampler:
     def close(self) -> None:
         if self._page is not None:
             self._page.close()
+        if self._process is not None:
+            os.close(self._process)
         self._page, self._process, self._asked = None, None, float("-inf")
         self._version = (None, 0.0, 0)
 
@@ -146,8 +150,11 @@ class Sampler:
             raise
         except Failure:
             return False
-        self._process = process.id
-        return True
+        try:
+            self._process = os.pidfd_open(process.id.pid)
+        except OSError:
+            return False
+        return process.id.alive()  # that one, and not another of its number
 
     def _switch(self) -> Process | None:
         if not (self.folder / "state.json").exists():
@@ -224,6 +231,13 @@ def _planned(plan: dict[str, Any]) -> dict[str, Planned]:
         ports = (*found[name].ports, *each["ports"]) if name in found else tuple(each["ports"])
         found[name] = Planned(f"{each['kind'] or each.get('image') or 'guest'} · {each['runs']}", ports)
     return found
+
+
+def _ended(handle: int) -> bool:
+    """Whether the process of a pidfd has (pidfd_open(2))."""
+    looking = select.poll()
+    looking.register(handle, select.POLLIN)
+    return bool(looking.poll(0))
 
 
 def _key(slot: Slot) -> Key:

@@ -318,7 +318,7 @@ def test_events_are_part_of_the_picture(sampler: MadeUp) -> None:
 def test_who_is_slow_gets_the_whole_again(sampler: MadeUp) -> None:
     alarms = Alarms(EVERYTHING, Host(), Measurement(Path("/nonexistent")))
 
-    async def follow() -> list[str]:
+    async def follow() -> list[bytes]:
         feed = Feed(sampler, Heard(), alarms)  # type: ignore[arg-type]
         taking = asyncio.create_task(feed.run())
         slow, quick = feed.follow(), feed.follow()
@@ -327,9 +327,9 @@ def test_who_is_slow_gets_the_whole_again(sampler: MadeUp) -> None:
             await anext(quick)
         seen.append(await anext(slow))
         taking.cancel()
-        return [each.partition("\n")[0] for each in seen]
+        return [each.partition(b"\n")[0] for each in seen]
 
-    assert asyncio.run(follow()) == ["retry: 500", "event: whole", "event: change", "event: whole"]
+    assert asyncio.run(follow()) == [b"retry: 500", b"event: whole", b"event: change", b"event: whole"]
 
 
 def test_who_takes_nothing_holds_up_nobody(port: int, sampler: MadeUp) -> None:

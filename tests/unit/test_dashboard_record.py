@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from pydantic_core import to_json
 from served_dashboard import BEARER, MadeUp, ask, served
 
 from tailrace.cli.dashboard import DashboardOptions, dashboard
@@ -26,7 +27,7 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> list[float]:
 def write(recorder: Recorder, clock: list[float], pictures: int) -> None:
     for _ in range(pictures):
         clock[0] += 0.1
-        recorder.write(lambda: json.dumps({"whole": clock[0]}), json.dumps({"change": clock[0]}))
+        recorder.write(lambda: to_json({"whole": clock[0]}), to_json({"change": clock[0]}))
 
 
 def lines(record: Record, at: float) -> list[dict[str, Any]]:
