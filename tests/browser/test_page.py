@@ -98,6 +98,21 @@ def found_by_axe(page: Browser) -> Any:
     )
 
 
+def look_narrow_and_wide(page: Browser, shown: Path) -> None:
+    """What is shown fits and can be read, dark at 390 px and light at 1440 px. Its pictures are for who wants them."""
+    page.evaluate(AXE.read_text())
+    for width, dark in ((390, True), (1440, False)):
+        page.view(width, dark=dark)
+        wait_until(lambda width=width: page.evaluate("innerWidth") == width)  # type: ignore[misc]
+        page.picture(shown.with_name(f"{shown.name}-{width}.png"))
+        assert page.evaluate("document.documentElement.scrollWidth") <= width
+        assert found_by_axe(page) == []
+
+
+def remotes(*ports: tuple[str, int]) -> tuple[Remote, ...]:
+    return tuple(Remote(name=name, url=f"http://127.0.0.1:{port}", token=TOKEN) for name, port in ports)
+
+
 #: Each view, with what it has to have before it is looked at.
 VIEWS = {
     "rates": "#by-function ~ .plot canvas",
@@ -111,15 +126,9 @@ VIEWS = {
 @pytest.mark.skipif(not AXE.exists(), reason="needs axe-core: `scripts/setup web`, which needs npm")
 @pytest.mark.parametrize("view", VIEWS)
 def test_each_view_fits_and_can_be_read(page: Browser, view: str, tmp_path: Path) -> None:
-    page.evaluate(AXE.read_text())
     page.evaluate(f"location.hash = '{view}'")
     wait_until(lambda: page.evaluate(f"document.querySelector('{VIEWS[view]}') !== null"))
-    for width, dark in ((390, True), (1440, False)):
-        page.view(width, dark=dark)
-        wait_until(lambda width=width: page.evaluate("innerWidth") == width)  # type: ignore[misc]
-        page.picture(tmp_path / f"{view}-{width}.png")
-        assert page.evaluate("document.documentElement.scrollWidth") <= width
-        assert found_by_axe(page) == []
+    look_narrow_and_wide(page, tmp_path / view)
     page.evaluate("location.hash = ''")
 
 
@@ -162,7 +171,6 @@ def press(page: Browser, part: str, key: str) -> None:
 @pytest.mark.skipif(not AXE.exists(), reason="needs axe-core: `scripts/setup web`, which needs npm")
 def test_what_is_known_of_a_hop_and_of_a_place(page: Browser, tmp_path: Path) -> None:
     text = "document.querySelector('.detail')?.textContent ?? ''"
-    page.evaluate(AXE.read_text())
     press(page, "hop firewall to nat", "Enter")
     wait_until(lambda: "firewall to nat" in page.evaluate(text))
     cells = "[...document.querySelectorAll('.detail tbody tr')].map(e => [...e.children].map(e => e.textContent))"
@@ -175,12 +183,7 @@ def test_what_is_known_of_a_hop_and_of_a_place(page: Browser, tmp_path: Path) ->
     ]
     bursts = "[...document.querySelectorAll('.bursts figure:first-child li')].map(e => e.textContent)"
     assert page.evaluate(bursts) == ["≥ 125 %", "≥ 80 %", "≥ 1675 %"]
-    for width, dark in ((390, True), (1440, False)):
-        page.view(width, dark=dark)
-        wait_until(lambda width=width: page.evaluate("innerWidth") == width)  # type: ignore[misc]
-        page.picture(tmp_path / f"detail-{width}.png")
-        assert page.evaluate("document.documentElement.scrollWidth") <= width
-        assert found_by_axe(page) == []
+    look_narrow_and_wide(page, tmp_path / "detail")
     page.evaluate(
         "document.querySelector('[aria-label=\"place wan\"]').dispatchEvent(new MouseEvent('click', {bubbles: true}))"
     )
@@ -283,52 +286,37 @@ def test_another_node_in_the_same_page(tab: Browser) -> None:
     other = MadeUp(rates={("hop", "far/0", 1): RATES["hop", "web/0", 1]})
     chains = "[...document.querySelectorAll('.chain h2')].map(e => e.textContent).join()"
     choose = "document.querySelector('[aria-label=node]')"
-    with served(other) as far:
-        remotes = tuple(
-            Remote(name=name, url=f"http://127.0.0.1:{port}", token=TOKEN)
-            for name, port in (("lab-2", far), ("off", 1))
-        )
-        with served(MadeUp(), remotes=remotes) as port:
-            tab.open(f"http://127.0.0.1:{port}/?token={TOKEN}", 1440)
-            wait_until(lambda: tab.evaluate(chains) == "voice,web")
-            for name, shown in (("lab-2", "far"), ("off", ""), ("", "voice,web")):
-                wait_until(lambda: tab.evaluate(f"{choose} !== null"))
-                tab.evaluate(
-                    f"{choose}.value = '{name}', {choose}.dispatchEvent(new Event('change', {{bubbles: true}}))"
-                )
-                wait_until(lambda shown=shown: tab.evaluate(chains) == shown)  # type: ignore[misc]
-                if name == "off":
-                    wait_until(lambda: "run there?" in tab.evaluate("document.querySelector('.banner').textContent"))
-            tab.open("about:blank", 1440)
+    with served(other) as far, served(MadeUp(), remotes=remotes(("lab-2", far), ("off", 1))) as port:
+        tab.open(f"http://127.0.0.1:{port}/?token={TOKEN}", 1440)
+        wait_until(lambda: tab.evaluate(chains) == "voice,web")
+        for name, shown in (("lab-2", "far"), ("off", ""), ("", "voice,web")):
+            wait_until(lambda: tab.evaluate(f"{choose} !== null"))
+            tab.evaluate(f"{choose}.value = '{name}', {choose}.dispatchEvent(new Event('change', {{bubbles: true}}))")
+            wait_until(lambda shown=shown: tab.evaluate(chains) == shown)  # type: ignore[misc]
+            if name == "off":
+                wait_until(lambda: "run there?" in tab.evaluate("document.querySelector('.banner').textContent"))
+        tab.open("about:blank", 1440)
 
 
 @pytest.mark.skipif(not AXE.exists(), reason="needs axe-core: `scripts/setup web`, which needs npm")
 def test_all_nodes_at_a_glance(tab: Browser, tmp_path: Path) -> None:
     cells = """[...document.querySelectorAll('#overview ~ .wide tbody tr')].map(
       row => [...row.children].map(e => e.textContent))"""
-    with served(MadeUp(rates={("hop", "far/0", 1): RATES["hop", "web/0", 1]})) as far:
-        remotes = tuple(
-            Remote(name=name, url=f"http://127.0.0.1:{port}", token=TOKEN)
-            for name, port in (("lab-2", far), ("off", 1))
-        )
-        with served(MadeUp(), Heard(EVENTS), remotes=remotes) as port:
-            tab.complaints.clear()
-            tab.open(f"http://127.0.0.1:{port}/?token={TOKEN}#nodes", 1440)
-            wait_until(lambda: [row[1] for row in tab.evaluate(cells)] == ["live", "live", "unreachable"])
-            own, lab, off = tab.evaluate(cells)
-            assert (own[2:4], own[6][-1], lab[2:4], lab[6]) == (["2", "1"], "k", ["1", "0"], "0")
-            assert lab[0] == "lab-2" and "run there?" in off[-1]
-            tab.evaluate(AXE.read_text())
-            for width, dark in ((390, True), (1440, False)):
-                tab.view(width, dark=dark)
-                wait_until(lambda width=width: tab.evaluate("innerWidth") == width)  # type: ignore[misc]
-                tab.picture(tmp_path / f"nodes-{width}.png")
-                assert tab.evaluate("document.documentElement.scrollWidth") <= width
-                assert found_by_axe(tab) == []
-            tab.evaluate("document.querySelector('#overview ~ .wide a[href=\"#chains@lab-2\"]').click()")
-            wait_until(lambda: tab.evaluate("document.querySelector('.chain h2')?.textContent") == "far")
-            assert tab.complaints == []
-            tab.open("about:blank", 1440)
+    with (
+        served(MadeUp(rates={("hop", "far/0", 1): RATES["hop", "web/0", 1]})) as far,
+        served(MadeUp(), Heard(EVENTS), remotes=remotes(("lab-2", far), ("off", 1))) as port,
+    ):
+        tab.complaints.clear()
+        tab.open(f"http://127.0.0.1:{port}/?token={TOKEN}#nodes", 1440)
+        wait_until(lambda: [row[1] for row in tab.evaluate(cells)] == ["live", "live", "unreachable"])
+        own, lab, off = tab.evaluate(cells)
+        assert (own[2:4], own[6][-1], lab[2:4], lab[6]) == (["2", "1"], "k", ["1", "0"], "0")
+        assert lab[0] == "lab-2" and "run there?" in off[-1]
+        look_narrow_and_wide(tab, tmp_path / "nodes")
+        tab.evaluate("document.querySelector('#overview ~ .wide a[href=\"#chains@lab-2\"]').click()")
+        wait_until(lambda: tab.evaluate("document.querySelector('.chain h2')?.textContent") == "far")
+        assert tab.complaints == []
+        tab.open("about:blank", 1440)
 
 
 def test_of_many_chains_some_are_shown(page: Browser, sampler: MadeUp) -> None:
