@@ -13,7 +13,7 @@ import select
 import shutil
 import subprocess
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -122,19 +122,20 @@ class Browser:
 
 
 @contextmanager
-def browser(profile: Path) -> Iterator[Browser]:
-    """A browser with a profile of its own, ended with the block."""
+def browser(profile: Path, within: Sequence[str] = ()) -> Iterator[Browser]:
+    """A browser with a profile of its own, ended with the block. `within` stands before its command, as `nice`."""
     # It leaves a folder for temporary files behind; the profile's path may be too long for its socket there.
     with TemporaryDirectory() as temporary:
-        yield from _browser(profile, temporary)
+        yield from _browser(profile, temporary, within)
 
 
-def _browser(profile: Path, temporary: str) -> Iterator[Browser]:
+def _browser(profile: Path, temporary: str, within: Sequence[str]) -> Iterator[Browser]:
     assert CHROMIUM is not None
     (their_in, our_out), (our_in, their_out) = os.pipe(), os.pipe()
     # The protocol is spoken on descriptors 3 and 4.
     process = subprocess.Popen(
-        ["bash", "-c", f'exec "$@" 3<&{their_in} 4>&{their_out}', "chromium", CHROMIUM, *OPTIONS,
+        ["bash", "-c", f'exec "$@" 3<&{their_in} 4>&{their_out}', "chromium", *within, CHROMIUM,
+         *OPTIONS,
          f"--user-data-dir={profile}", "about:blank"],
         pass_fds=(their_in, their_out), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
         env={**os.environ, "TMPDIR": temporary},

@@ -9,32 +9,28 @@ from __future__ import annotations
 
 import gzip
 import math
-import os
-import re
-import signal
-import subprocess
-import sys
-import tempfile
 import threading
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from tailrace import dashboard
-from tailrace.bench.browser import CHROMIUM, Browser, browser
-from tailrace.bench.own_node import OwnNode, cpu_seconds, own_folder
+from tailrace.bench.browser import CHROMIUM, Browser
+from tailrace.bench.looker import dashboard_of, looked_at, wait_for
+from tailrace.bench.netdata import PROGRAM, Netdata, netdata
+from tailrace.bench.own_node import OwnNode, cpu_seconds, own_folder, resident_mib
 from tailrace.bench.setting import Setting
 from tailrace.errors import Failure, Mistake
 from tailrace.measure.profile import profile
 from tailrace.measure.progress import Reporter
 from tailrace.measure.tester import Tester
-from tailrace.node.folder import ENVIRONMENT
 from tailrace.node.plan import TESTER_BUFFERS_MIB
 from tailrace.node.record import State, peek
 from tailrace.observe.page import Page
+from tailrace.process.programs import system_program
 
 FIRST_ADDRESS, FIRST_PORT, ADDRESSES = "198.18.1.", 1024, 256
 """Flow k of the tester: see scale.py."""
@@ -47,44 +43,6 @@ _CHANGE_SECONDS = 2.5
 _TESTER_NICE = 10
 """On two cores the browser shares the tester's, and is what is measured."""
 _WIDTH, _HEIGHT = 1440, 900
-#: Counts each picture's work in the page: what is done when it comes, and from the frame's begin to after its effects.
-#: Notes when a value was painted that an element had not before.
-_WATCH = """(() => {
-  const kept = window.bench = {frames: [], painted: null, pictures: 0};
-  const add = EventSource.prototype.addEventListener;
-  EventSource.prototype.addEventListener = function (name, listener, ...more) {
-    const timed = event => {
-      const begin = performance.now();
-      listener(event);
-      Promise.resolve().then(() => Promise.resolve()).then(() => {
-        const busy = performance.now() - begin;
-        kept.pictures++;
-        requestAnimationFrame(() => {
-          const frame = performance.now();
-          setTimeout(() => kept.frames.push(busy + performance.now() - frame));
-        });
-      });
-    };
-    return add.call(this, name, name === "change" ? SPEED(timed) : listener, ...more);
-  };
-})()"""
-#: The stream at so many times its speed: each change is heard so often, its time running as fast.
-_FASTER = """(listener => {
-  let first = null, open = 0;
-  return event => {
-    if (open > 2 * TIMES) return;  // a machine that is too slow for it
-    const said = JSON.parse(event.data), time = said.time;
-    first ??= time;
-    open += TIMES;
-    for (let i = 0; i < TIMES; i++) {
-      const at = first + (time - first) * TIMES + i * 0.1;
-      setTimeout(() => {
-        open--;
-        listener({data: JSON.stringify({...said, time: at})});
-      }, i * 100 / TIMES);
-    }
-  };
-})"""
 _WHEN_PAINTED = """(() => {
   const shown = document.querySelector('[data-hop="chain-0/0"][data-way="forward"]');
   const none = shown.textContent;
@@ -114,6 +72,8 @@ class DashboardPlan:
     changes: int = 30
     heap: float = 0.0
     """Seconds for which the page's heap is watched, at HEAP_SPEED times its speed."""
+    netdata: bool = False
+    """Netdata is measured in turn."""
 
     def __post_init__(self) -> None:
         for name, value, least, most in (
@@ -127,10 +87,13 @@ class DashboardPlan:
                 raise Mistake(f"--{name} {value:g}: expected {least} to {most}")
         if CHROMIUM is None:
             raise Mistake("bench dashboard needs Chromium; `apt-get install chromium`")
+        if self.netdata:
+            system_program(PROGRAM)
 
     @property
     def total_seconds(self) -> float:
-        return 20.0 + self.seconds + _CHANGE_SECONDS * self.changes + self.heap
+        sides = 1 + self.netdata
+        return 20.0 + self.seconds * sides + _CHANGE_SECONDS * self.changes * sides + self.heap
 
 
 @dataclass(frozen=True)
@@ -159,19 +122,22 @@ def run(plan: DashboardPlan, folder: Path, report: Reporter) -> DashboardResult:
         try:
             node.command("up", str(node.spec))
             figures = {"page_kib": page_bytes() / 1024}
-            with _tester(setting, node) as tester, _server(node) as (process, link):
+            with _tester(setting, node) as tester, dashboard_of(node.state) as (process, link):
                 report.stage("looking on", plan.total_seconds)
-                with _open(link) as page:
+                with looked_at(link) as page:
                     figures |= _looking_on(plan, tester, process.pid, page)
                     report.stage("changes", plan.total_seconds)
-                    figures |= _changes(plan, node, tester, page)
+                    with netdata(setting, made) if plan.netdata else nullcontext() as peer:
+                        figures |= _changes(plan, node, tester, page, peer)
+                        if peer:
+                            figures["netdata_percent"] = peer.percent(plan.seconds)
                 if plan.heap:
-                    report.stage("the heap", plan.total_seconds)
-                    with _open(link, HEAP_SPEED) as page:
-                        figures |= _heap(plan, tester, page)
+                    report.stage("the heap and the memory", plan.total_seconds)
+                    with looked_at(link, HEAP_SPEED) as page:
+                        figures |= _memory(plan, tester, process.pid, page)
         finally:
             node.command("down")
-        settings = {name: getattr(plan, name) for name in ("chains", "ports", "seconds", "changes", "heap")}
+        settings = {name: getattr(plan, name) for name in ("chains", "ports", "seconds", "changes", "heap", "netdata")}
         return DashboardResult(figures, settings, setting.machine())
 
 
@@ -199,41 +165,6 @@ def _tester(setting: Setting, node: OwnNode) -> Iterator[Tester]:
         yield tester
     finally:
         tester.stop()
-
-
-@contextmanager
-def _server(node: OwnNode) -> Iterator[tuple[subprocess.Popen[str], str]]:
-    """The command as a user runs it, and its link."""
-    isolated = ["-I"] if sys.flags.isolated else []
-    words = [sys.executable, *isolated, "-m", "tailrace.cli.main", "dashboard", "--listen", "127.0.0.1:0"]
-    environment = {**os.environ, ENVIRONMENT: str(node.state)}
-    with subprocess.Popen(
-        words, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, env=environment
-    ) as process:
-        try:
-            assert process.stdout is not None
-            found = re.search(r"http\S+", process.stdout.readline())
-            if found is None:
-                raise Failure("tailrace dashboard has not started")
-            yield process, found[0]
-        finally:
-            process.send_signal(signal.SIGTERM)
-
-
-@contextmanager
-def _open(link: str, speed: int = 1) -> Iterator[Browser]:
-    """The page in a browser of its own, once it is live."""
-    with tempfile.TemporaryDirectory() as profile_folder, browser(Path(profile_folder)) as page:
-        faster = _FASTER.replace("TIMES", str(speed)) if speed > 1 else ""
-        page.call("Page.addScriptToEvaluateOnNewDocument", source=_WATCH.replace("SPEED", faster))
-        page.open(link, _WIDTH, height=_HEIGHT)
-        deadline = time.monotonic() + 30
-        while page.evaluate("document.querySelector('.pill')?.textContent") != "live":
-            if time.monotonic() > deadline:
-                raise Failure("the page does not become live")
-            time.sleep(0.1)
-        time.sleep(_SETTLE)
-        yield page
 
 
 def _traffic(plan: DashboardPlan, tester: Tester, seconds: float) -> None:
@@ -277,30 +208,39 @@ def quantile(ordered: Sequence[float], share: float) -> float:
     return ordered[max(math.ceil(share * len(ordered)) - 1, 0)]
 
 
-def _changes(plan: DashboardPlan, node: OwnNode, tester: Tester, page: Browser) -> dict[str, float]:
-    """From the moment at which the first chain's counter has grown to when the page has painted its rate."""
+def _changes(
+    plan: DashboardPlan, node: OwnNode, tester: Tester, page: Browser, peer: Netdata | None
+) -> dict[str, float]:
+    """How long changes take to be seen: here, and in turn by the peer."""
     counters = Page(State(node.state, peek(node.state)).page)
-    taken = []
+    taken: dict[str, list[float]] = {"change_to_pixel": [], **({"change_to_netdata": []} if peer else {})}
     try:
         for _ in range(plan.changes):
-            _wait(page, "document.querySelector('[data-hop=\"chain-0/0\"]').textContent.startsWith('0')")
-            page.evaluate(_WHEN_PAINTED)
-            changed: list[float] = []
-            watching = threading.Thread(target=_watch, args=(counters, changed))
-            watching.start()
-            tester.begin(profile(64, 1).streams(1000.0), 0.5, wait=0.5)
-            watching.join()
-            _wait(page, "bench.painted !== null")
-            taken.append(page.evaluate("bench.painted") - changed[0] * 1e3)
-            tester.cut_short(1.0)
+            taken["change_to_pixel"].append(_change(counters, tester, page))
+            if peer:
+                taken["change_to_netdata"].append(peer.change())
     finally:
         counters.close()
-    taken.sort()
     return {
-        "change_to_pixel_p50_ms": quantile(taken, 0.5),
-        "change_to_pixel_p99_ms": quantile(taken, 0.99),
-        "change_to_pixel_max_ms": taken[-1],
+        f"{name}_{which}_ms": quantile(sorted(values), share)
+        for name, values in taken.items()
+        for which, share in (("p50", 0.5), ("p99", 0.99), ("max", 1.0))
     }
+
+
+def _change(counters: Page, tester: Tester, page: Browser) -> float:
+    """From the moment at which the first chain's counter has grown to when the page has painted its rate, in ms."""
+    wait_for(page, "document.querySelector('[data-hop=\"chain-0/0\"]').textContent.startsWith('0')")
+    page.evaluate(_WHEN_PAINTED)
+    changed: list[float] = []
+    watching = threading.Thread(target=_watch, args=(counters, changed))
+    watching.start()
+    tester.begin(profile(64, 1).streams(1000.0), 0.5, wait=0.5)
+    watching.join()
+    wait_for(page, "bench.painted !== null")
+    painted = float(page.evaluate("bench.painted"))
+    tester.cut_short(1.0)
+    return painted - changed[0] * 1e3
 
 
 def _watch(counters: Page, changed: list[float]) -> None:
@@ -317,32 +257,24 @@ def _watch(counters: Page, changed: list[float]) -> None:
     changed.append(time.time())
 
 
-def _wait(page: Browser, what: str) -> None:
-    deadline = time.monotonic() + 20
-    while not page.evaluate(what):
-        if time.monotonic() > deadline:
-            raise Failure(f"the page does not come to: {what}")
-        time.sleep(0.05)
-
-
-def _heap(plan: DashboardPlan, tester: Tester, page: Browser) -> dict[str, float]:
-    """The page's heap after a collection, once its minute of history is full and at the end."""
+def _memory(plan: DashboardPlan, tester: Tester, server: int, page: Browser) -> dict[str, float]:
+    """The page's heap after a collection and the server's memory, once a minute of history is full and at the end."""
     _traffic(plan, tester, plan.heap + 120)
     time.sleep(60 / HEAP_SPEED + _SETTLE)
 
-    def used() -> tuple[float, float]:
+    def used() -> dict[str, float]:
         page.evaluate("bench.frames = []")
         page.call("HeapProfiler.collectGarbage")
-        nodes = page.call("Memory.getDOMCounters")["nodes"]
-        return page.call("Runtime.getHeapUsage")["usedSize"] / 2**20, float(nodes)
+        return {
+            "heap_mib": page.call("Runtime.getHeapUsage")["usedSize"] / 2**20,
+            "nodes": float(page.call("Memory.getDOMCounters")["nodes"]),
+            "server_mib": resident_mib(server),
+        }
 
-    before, nodes_before = used()
+    before, pictures, began = used(), page.evaluate("bench.pictures"), time.monotonic()
     time.sleep(plan.heap)
-    after, nodes_after = used()
+    pictures, lasted = page.evaluate("bench.pictures") - pictures, time.monotonic() - began
+    now = used()
     tester.cut_short(1.0)
-    return {
-        "heap_before_mib": before,
-        "heap_after_mib": after,
-        "before_nodes": nodes_before,
-        "after_nodes": nodes_after,
-    }
+    found = {f"{when}_{name}": value[name] for when, value in (("before", before), ("after", now)) for name in value}
+    return {"heap_pictures_per_s": pictures / lasted, **found}

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from tailrace.bench.model import Spread
-from tailrace.bench.own_node import OwnNode, cpu_seconds, own_folder
+from tailrace.bench.own_node import OwnNode, cpu_seconds, own_folder, resident_mib
 from tailrace.bench.setting import Setting
 from tailrace.errors import Failure, Mistake
 from tailrace.functions.runtimes import STARTERS
@@ -158,8 +158,7 @@ class _Node(OwnNode):
         before = cpu_seconds(client.pid)
         time.sleep(seconds)
         percent = (cpu_seconds(client.pid) - before) / seconds * 100
-        lines = Path(f"/proc/{client.pid}/status").read_text().splitlines()
-        return percent, next(int(line.split()[1]) for line in lines if line.startswith("VmRSS:")) / 1024
+        return percent, resident_mib(client.pid)
 
     def kill_all_in_turn(self, taken: dict[str, list[float]]) -> None:
         client = Client(self.state, look=True)

@@ -17,6 +17,7 @@ from tailrace.bench import hop as bench_hop
 from tailrace.bench import idle as bench_idle
 from tailrace.bench import interrupts as bench_interrupts
 from tailrace.bench import latency as bench_latency
+from tailrace.bench import looking as bench_looking
 from tailrace.bench import recorder as bench_recorder
 from tailrace.bench import routing as bench_routing
 from tailrace.bench import scale as bench_scale
@@ -450,6 +451,12 @@ def dashboard(
     seconds: Annotated[float, typer.Option(metavar="S", help="How long is looked on.")] = 20.0,
     changes: Annotated[int, typer.Option(metavar="N", help="Changes of a counter that are timed.")] = 30,
     heap: Annotated[float, typer.Option(metavar="S", help="How long the page's heap is watched, at 10 x speed.")] = 0,
+    netdata: Annotated[
+        bool, typer.Option("--netdata", help="Time Debian's Netdata in turn, until its HTTP interface has a change.")
+    ] = False,
+    hop: Annotated[
+        int, typer.Option(metavar="PAIRS", help="Instead: a hop with the page open and without, so often in turn.")
+    ] = 0,
     as_json: JsonOption = False,
 ) -> None:
     """The dashboard: what its server and its page cost with many chains, and how soon a change is painted.
@@ -457,14 +464,31 @@ def dashboard(
     \b
     sudo tailrace bench dashboard
     sudo tailrace bench dashboard --chains 2 --ports 4 --changes 100
-    sudo tailrace bench dashboard --heap 300 --json
+    sudo tailrace bench dashboard --chains 4 --ports 6 --changes 1 --heap 3600 --json
+    sudo tailrace bench dashboard --chains 2 --ports 4 --netdata --changes 100
+    sudo tailrace bench dashboard --hop 5 --seconds 3
 
     A node of its own is started, with frames through all chains, and its dashboard opened in Chromium. server: CPU time
     of `tailrace dashboard`. frame: work of the page's main thread for a picture. change: from a counter's change to the
-    painted pixel.
+    painted pixel. --heap says what the page's heap (after a collection) and the server's memory were before and after.
+
+    --hop measures what looking costs the switch: cycles a packet of a saturated hop as in `bench hop`, with the page
+    open ÷ without, in turn. On two CPUs the page shares the guests', so packets a second say nothing of the switch.
     """
+    if hop:
+        finish(
+            lambda: bench_looking.LookingPlan(pairs=hop, seconds=seconds),
+            bench_looking.run,
+            partial(
+                comparison_table,
+                title="One hop with the dashboard's page open, and without",
+                columns=[CYCLES, Column("pictures_per_s", "pictures/s")],
+                notes=[CYCLES_NOTE, "pictures/s: how often the page showed new figures meanwhile."],
+            ),
+            as_json=as_json,
+        )
     finish(
-        lambda: bench_dashboard.DashboardPlan(chains, ports, seconds, changes, heap),
+        lambda: bench_dashboard.DashboardPlan(chains, ports, seconds, changes, heap, netdata),
         bench_dashboard.run,
         dashboard_table,
         as_json=as_json,

@@ -26,6 +26,7 @@ _FOLDERS = {
 }
 _PACKAGES = {
     "bwrap": "bubblewrap",
+    "netdata": "--no-install-recommends netdata",
     "ip": "iproute2",
     "ethtool": "ethtool",
     "cyclictest": "rt-tests",

@@ -1,0 +1,113 @@
+"""The dashboard's benchmark: what it can measure, and the peer beside it, without either."""
+
+from __future__ import annotations
+
+import os
+import socket
+import threading
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler
+from pathlib import Path
+from socketserver import UnixStreamServer
+
+import pytest
+
+from tailrace.bench import dashboard, looking
+from tailrace.bench.netdata import Netdata
+from tailrace.bench.own_node import resident_mib
+from tailrace.errors import Mistake
+from tailrace.node.record import Process
+from tailrace.process.process import identify
+
+
+class Peer(UnixStreamServer):
+    """Answers as Netdata does: without its chart first, then with what the interface received a while ago."""
+
+    def __init__(self, path: Path, frames: socket.socket) -> None:
+        super().__init__(str(path), _Handler)
+        self.frames = frames
+        self.asked: list[str] = []
+        self.since = 0
+        """Requests since the frames came."""
+
+
+class _Handler(BaseHTTPRequestHandler):
+    server: Peer
+
+    def do_GET(self) -> None:
+        self.server.asked.append(self.path)
+        if (come := self.server.since > 0) or self._come():
+            self.server.since += 1
+        known = 12.5 if come and self.server.since > 3 else 0
+        answer = b"No metrics" if len(self.server.asked) == 1 else f"[{known}]".encode()
+        self.send_response(404 if len(self.server.asked) == 1 else 200)
+        self.send_header("Content-Length", str(len(answer)))
+        self.end_headers()
+        self.wfile.write(answer)
+
+    def _come(self) -> bool:
+        try:
+            return bool(self.server.frames.recv(1 << 16, socket.MSG_DONTWAIT))
+        except BlockingIOError:
+            return False
+
+    def address_string(self) -> str:
+        return "a Unix socket"
+
+    def log_message(self, format: str, *args: object) -> None:
+        pass
+
+
+@pytest.fixture
+def peer(tmp_path: Path) -> Iterator[tuple[Peer, Netdata]]:
+    here, there = socket.socketpair()
+    own = identify(os.getpid())
+    assert own is not None
+    with here, there, Peer(tmp_path / "socket", there) as server:
+        threading.Thread(target=server.serve_forever, args=(0.05,)).start()
+        try:
+            yield server, Netdata(Process("netdata", own.pid, own.start), tmp_path / "socket", "veth0", here)
+        finally:
+            server.shutdown()
+
+
+def test_the_peer_is_asked_until_it_knows(peer: tuple[Peer, Netdata]) -> None:
+    server, netdata = peer
+    assert netdata.received() is None, "it has no such chart yet"
+    assert netdata.received() == 0
+    assert 0 < netdata.change() < 10_000
+    assert server.since == 4, "as soon as it knows"
+    assert all("chart=net.veth0&dimensions=received&after=-1" in each for each in server.asked)
+    assert netdata.percent(0.1) >= 0
+
+
+def test_a_peer_that_is_not_there_knows_nothing(tmp_path: Path) -> None:
+    own = identify(os.getpid())
+    assert own is not None
+    with socket.socket() as frames:
+        netdata = Netdata(Process("netdata", own.pid, own.start), tmp_path / "none", "veth0", frames)
+        assert netdata.received() is None
+
+
+def test_what_cannot_be_measured(monkeypatch: pytest.MonkeyPatch) -> None:
+    for module in (dashboard, looking):
+        monkeypatch.setattr(module, "CHROMIUM", None)
+    for plan in (dashboard.DashboardPlan, looking.LookingPlan):
+        with pytest.raises(Mistake, match="Chromium"):
+            plan()
+    monkeypatch.setattr(dashboard, "CHROMIUM", "/usr/bin/chromium")
+    monkeypatch.setattr("shutil.which", lambda *_, **__: None)
+    with pytest.raises(Mistake, match="netdata is missing"):
+        dashboard.DashboardPlan(netdata=True)
+
+
+def test_the_hop_is_measured_with_and_without_the_page(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(looking, "CHROMIUM", "/usr/bin/chromium")
+    plan = looking.LookingPlan(pairs=3, seconds=1.0)
+    assert [side.name for side in plan.sides(tmp_path)] == [looking.OPEN, looking.NONE]
+    (ratio,) = looking.RATIOS
+    assert ratio.of({looking.OPEN: {"cycles_per_packet": 101.0}, looking.NONE: {"cycles_per_packet": 100.0}}) == 1.01
+
+
+def test_the_memory_of_a_process() -> None:
+    assert 5 < resident_mib(os.getpid()) < 5000
