@@ -15,7 +15,6 @@
 #include <sys/mman.h>
 
 #include <rte_cycles.h>
-#include <rte_eal.h>
 #include <rte_ip.h>
 #include <rte_mbuf.h>
 
@@ -27,6 +26,7 @@
 #include "random_lines.h"
 #include "rule_set.h"
 #include "test/frame_builder.h"
+#include "test/start_dpdk.h"
 
 enum {
 	DEFAULT_CONNECTIONS = 1000000 / 256 * 256,
@@ -368,16 +368,13 @@ static void report(const struct subject *subject)
 
 int main(int argc, char **argv)
 {
-	char *arguments[] = {argv[0],	    "--no-huge", "--no-pci", "--no-telemetry",
-			     "--no-shconf", "-m",	 "1024",     "--log-level=error"};
-
 	if (argc > 1)
 		connections = (uint32_t)strtoul(argv[1], NULL, 10) / (BURST * PART) * (BURST * PART);
 	if (connections < FEW || connections > DEFAULT_CONNECTIONS) {
 		fprintf(stderr, "expected %d to %d connections\n", FEW, DEFAULT_CONNECTIONS);
 		return 2;
 	}
-	if (rte_eal_init(RTE_DIM(arguments), arguments) < 0 || grace_open() != 0)
+	if (start_dpdk(1024) != 0 || grace_open() != 0)
 		return 1;
 	pool = rte_pktmbuf_pool_create("frames", 2047, 256, 0, RTE_MBUF_DEFAULT_BUF_SIZE, SOCKET_ID_ANY);
 	sent = calloc(BURST, sizeof(*sent));

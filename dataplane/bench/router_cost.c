@@ -10,13 +10,13 @@
 #include <string.h>
 
 #include <rte_cycles.h>
-#include <rte_eal.h>
 #include <rte_mbuf.h>
 
 #include "common/grace.h"
 #include "functions/function.h"
 #include "functions/router_tap.h"
 #include "test/frame_builder.h"
+#include "test/start_dpdk.h"
 
 enum { DEFAULT_ROUTES = 1000000, FRAMES = 1024, PASSES = 200, ROUNDS = 5, HOPS = 16 };
 
@@ -146,8 +146,6 @@ static double forward(uint32_t routes, uint64_t *seed)
 
 int main(int argc, char **argv)
 {
-	char *arguments[] = {argv[0],	    "--no-huge", "--no-pci", "--no-telemetry",
-			     "--no-shconf", "-m",	 "1024",     "--log-level=error"};
 	const uint32_t routes = argc > 1 ? (uint32_t)strtoul(argv[1], NULL, 10) : DEFAULT_ROUTES;
 	struct rte_mempool *pool;
 	double best = 0;
@@ -155,12 +153,10 @@ int main(int argc, char **argv)
 	uint64_t seed = 2;
 
 	snprintf(text, sizeof(text), "%" PRIu32, routes);
-	if (router.set("ipv4-routes", text) != NULL || rte_eal_init(RTE_DIM(arguments), arguments) < 0 ||
-	    grace_open() != 0)
-		return 1;
-	pool = rte_pktmbuf_pool_create("frames", FRAMES, 0, 0, RTE_MBUF_DEFAULT_BUF_SIZE, SOCKET_ID_ANY);
+	pool = start_dpdk_with_pool(1024, FRAMES);
 	prefixes = calloc(routes, sizeof(*prefixes));
-	if (pool == NULL || prefixes == NULL || router.keeping->open(pool, -1) != 0)
+	if (pool == NULL || prefixes == NULL || grace_open() != 0 || router.set("ipv4-routes", text) != NULL ||
+	    router.keeping->open(pool, -1) != 0)
 		return 1;
 	for (unsigned port = 0; port < ROUTER_PORTS; port++) {
 		atomic_store(&router_table.links[port].mac, router_mac(own));

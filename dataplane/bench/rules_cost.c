@@ -10,11 +10,11 @@
 
 #include <rte_acl.h>
 #include <rte_cycles.h>
-#include <rte_eal.h>
 
 #include "functions/firewall_rules.h"
 #include "rule_set.h"
 #include "test/frame_builder.h"
+#include "test/start_dpdk.h"
 
 enum { RULES = FIREWALL_RULES_MOST, ROUNDS = 100, BURST = 32, LOOKUPS = 1 << 14 };
 
@@ -156,12 +156,9 @@ static void compare_lookups(void)
 		report("rte_acl: look up", by_acl(acl, headers));
 }
 
-int main(int argc, char **argv)
+int main(void)
 {
-	char *arguments[] = {argv[0],	    "--no-huge", "--no-pci", "--no-telemetry",
-			     "--no-shconf", "-m",	 "1024",     "--log-level=error"};
-
-	if (rte_eal_init(RTE_DIM(arguments), arguments) < 0)
+	if (start_dpdk(1024) != 0)
 		return 1;
 	compare_lookups();
 	return 0;

@@ -34,7 +34,7 @@ struct fallen {
  * soon taken. */
 static inline void start_function(const struct function *function, unsigned frames, const char *const settings[][2])
 {
-	start_dpdk("64");
+	check(start_dpdk(64) == 0);
 	pool = rte_pktmbuf_pool_create("frames", frames, 0, 0, RTE_PKTMBUF_HEADROOM + ROOM, SOCKET_ID_ANY);
 	check(pool != NULL && function->set("connections", "8") == NULL);
 	for (; settings != NULL && (*settings)[0] != NULL; settings++)

@@ -145,7 +145,7 @@ int LLVMFuzzerInitialize(int *argc, char ***argv)
 {
 	const struct workers_options workers = {.count = 2, .idle_us = 200, .backpressure_us = 20000};
 
-	start_dpdk("16");
+	check(start_dpdk(16) == 0);
 	check(grace_open() == 0 && mkdtemp(folder) != NULL, "no folder");
 	snprintf(socket_path, sizeof(socket_path), "%s/control", folder);
 	snprintf(page_path, sizeof(page_path), "%s/page", folder);

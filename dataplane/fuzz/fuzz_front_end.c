@@ -374,7 +374,7 @@ static void close_files(void)
 
 int LLVMFuzzerInitialize(int *argc, char ***argv)
 {
-	start_dpdk("16");
+	check(start_dpdk(16) == 0);
 	check(grace_open() == 0);
 	log_open("fuzz", LOG_LEVEL_ERROR);
 	return 0;

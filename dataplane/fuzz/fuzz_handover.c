@@ -15,7 +15,7 @@ enum { CONNECTIONS = 16, LONGEST = 7440 + 120 };
 
 int LLVMFuzzerInitialize(int *argc, char ***argv)
 {
-	start_dpdk("64");
+	check(start_dpdk(64) == 0);
 	check(nat.set("connections", "16") == NULL && nat.set("pool", "198.51.100.0/31") == NULL);
 	check(nat.set("inside", "10.0.0.0/8") == NULL && nat.set("block", "64") == NULL);
 	check(nat.set("blocks", "2") == NULL && nat.set("host-connections", "8") == NULL);

@@ -14,7 +14,7 @@ int LLVMFuzzerInitialize(int *argc, char ***argv)
 {
 	const uint32_t routes[ROUTER_FAMILIES] = {200, 200};
 
-	start_dpdk("256");
+	check(start_dpdk(256) == 0);
 	check(grace_open() == 0 && router_table_open(routes) == 0);
 	return 0;
 }

@@ -58,7 +58,7 @@ static int call_fds[2];
 
 int LLVMFuzzerInitialize(int *argc, char ***argv)
 {
-	start_dpdk("32");
+	check(start_dpdk(32) == 0);
 	/* Small buffers, so that frames are chained beyond what a burst has room for, and few, so that they run out. */
 	pool = rte_pktmbuf_pool_create("fuzz", POOL, 0, 0, RTE_PKTMBUF_HEADROOM + 128, SOCKET_ID_ANY);
 	check(pool != NULL);

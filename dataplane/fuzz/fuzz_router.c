@@ -75,7 +75,7 @@ static void fill_table(void)
 
 int LLVMFuzzerInitialize(int *argc, char ***argv)
 {
-	start_dpdk("256");
+	check(start_dpdk(256) == 0);
 	pool = rte_pktmbuf_pool_create("frames", FRAMES, 0, 0, RTE_PKTMBUF_HEADROOM + ROOM, SOCKET_ID_ANY);
 	check(pool != NULL && grace_open() == 0);
 	check(router.set("ipv4-routes", "100") == NULL && router.set("ipv6-routes", "100") == NULL);

@@ -6,13 +6,13 @@
 
 #include <rte_arp.h>
 #include <rte_cycles.h>
-#include <rte_eal.h>
 #include <rte_ether.h>
 #include <rte_mbuf.h>
 
 #include "common/grace.h"
 #include "functions/balancer.h"
 #include "functions/function.h"
+#include "test/start_dpdk.h"
 
 #define CONNECTIONS 256
 enum {
@@ -825,10 +825,8 @@ static void tables_show_what_there_is(void **state)
 	json_decref(tables);
 }
 
-int main(int argc, char **argv)
+int main(void)
 {
-	char *arguments[] = {argv[0],	    "--no-huge", "--no-pci", "--no-telemetry",
-			     "--no-shconf", "-m",	 "64",	     "--log-level=error"};
 #define TEST(name) cmocka_unit_test_setup_teardown(name, start, end)
 	const struct CMUnitTest tests[] = {
 		TEST(a_connection_stays_with_one_end),
@@ -859,11 +857,9 @@ int main(int argc, char **argv)
 		TEST(tables_show_what_there_is),
 	};
 
-	if (rte_eal_init(RTE_DIM(arguments), arguments) < 0 || grace_open() != 0)
+	pool = start_dpdk_with_pool(64, FRAMES);
+	if (pool == NULL || grace_open() != 0)
 		return 1;
 	log_open("test_balancer", LOG_LEVEL_ERROR);
-	pool = rte_pktmbuf_pool_create("frames", FRAMES, 0, 0, RTE_MBUF_DEFAULT_BUF_SIZE, SOCKET_ID_ANY);
-	if (pool == NULL)
-		return 1;
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -9,11 +9,11 @@
 #include <stdlib.h>
 
 #include <rte_byteorder.h>
-#include <rte_eal.h>
 #include <rte_mbuf.h>
 
 #include "port/device_finish.h"
 #include "test/frame_builder.h"
+#include "test/start_dpdk.h"
 #include "vring/offload.h"
 #include "vring/vring.h"
 
@@ -29,15 +29,10 @@ enum {
 
 static struct rte_mempool *pool;
 
-static int start_dpdk(void **state)
+static int start_all(void **state)
 {
-	char *arguments[] = {"finish",	    "--no-huge", "--no-pci", "--no-telemetry",
-			     "--no-shconf", "-m",	 "32",	     "--log-level=critical"};
-
-	if (rte_eal_init(RTE_DIM(arguments), arguments) < 0)
-		return -1;
-	pool = rte_pktmbuf_pool_create("finish", POOL, 0, 0, RTE_MBUF_DEFAULT_BUF_SIZE, SOCKET_ID_ANY);
-	return pool != NULL ? 0 : -1;
+	pool = start_dpdk_with_pool(32, POOL);
+	return pool == NULL;
 }
 
 static int all_buffers_are_back(void **state)
@@ -633,5 +628,5 @@ int main(void)
 		TEST(a_pool_that_is_empty_stops_it),
 	};
 
-	return cmocka_run_group_tests(tests, start_dpdk, NULL);
+	return cmocka_run_group_tests(tests, start_all, NULL);
 }

@@ -4,11 +4,11 @@
  */
 #include "test/cmocka_all.h"
 #include "test/frame_builder.h"
+#include "test/start_dpdk.h"
 
 #include <netinet/in.h>
 
 #include <rte_cycles.h>
-#include <rte_eal.h>
 #include <rte_ip.h>
 #include <rte_mbuf.h>
 #include <rte_tcp.h>
@@ -287,15 +287,10 @@ static void answers_that_do_not_leave_are_bounded(void **state)
 	assert_true(firewall.keeping->pending(0));
 }
 
-static int start_dpdk(void **state)
+static int start_all(void **state)
 {
-	char *arguments[] = {"firewall", "--no-huge", "--no-pci", "--no-telemetry",	 "--no-shconf", "-l",
-			     "0",	 "-m",	      "64",	  "--log-level=critical"};
-
-	if (rte_eal_init(RTE_DIM(arguments), arguments) < 0 || grace_open() != 0)
-		return -1;
-	pool = rte_pktmbuf_pool_create("frames", FRAMES, 0, 0, RTE_MBUF_DEFAULT_BUF_SIZE, SOCKET_ID_ANY);
-	return pool == NULL;
+	pool = start_dpdk_with_pool(64, FRAMES);
+	return pool == NULL || grace_open() != 0;
 }
 
 int main(void)
@@ -314,5 +309,5 @@ int main(void)
 	};
 #undef TEST
 
-	return cmocka_run_group_tests(tests, start_dpdk, NULL);
+	return cmocka_run_group_tests(tests, start_all, NULL);
 }

@@ -8,7 +8,6 @@
 #include <sys/eventfd.h>
 #include <unistd.h>
 
-#include <rte_eal.h>
 #include <rte_eth_ring.h>
 #include <rte_ethdev.h>
 #include <rte_ring.h>
@@ -16,6 +15,7 @@
 #include "port/device_io.h"
 #include "steer/steering.h"
 #include "steer/watch.h"
+#include "test/start_dpdk.h"
 #include "test/stations.h"
 #include "vring/offload.h"
 
@@ -26,18 +26,14 @@ static struct rte_ring *wire;	  /* what the device sends ends up here, and has l
 static struct rte_mempool *pool;
 static uint16_t device_id;
 
-static int start_dpdk(void **state)
+static int start_all(void **state)
 {
-	char *arguments[] = {"flush", "--no-huge", "--no-pci", "--no-telemetry",      "--no-shconf", "-l",
-			     "0",     "-m",	   "32",       "--log-level=critical"};
 	const struct rte_eth_conf conf = {0};
 	int port;
 
-	if (rte_eal_init(RTE_DIM(arguments), arguments) < 0)
-		return -1;
+	pool = start_dpdk_with_pool(32, 1023);
 	wire = rte_ring_create("wire", DEVICE_ROOM + 1, SOCKET_ID_ANY, RING_F_SP_ENQ | RING_F_SC_DEQ);
 	arrivals = rte_ring_create("arrivals", 2, SOCKET_ID_ANY, 0);
-	pool = rte_pktmbuf_pool_create("flush", 1023, 0, 0, RTE_MBUF_DEFAULT_BUF_SIZE, SOCKET_ID_ANY);
 	port = rte_eth_from_rings("flush", &arrivals, 1, &wire, 1, 0);
 	if (wire == NULL || arrivals == NULL || pool == NULL || port < 0 ||
 	    rte_eth_dev_configure(port, 1, 1, &conf) != 0 || rte_eth_tx_queue_setup(port, 0, 64, 0, NULL) != 0 ||
@@ -761,5 +757,5 @@ int main(void)
 		TEST(copies_for_a_device_are_sent_when_it_has_room),
 	};
 
-	return cmocka_run_group_tests(tests, start_dpdk, NULL);
+	return cmocka_run_group_tests(tests, start_all, NULL);
 }

@@ -6,12 +6,12 @@
 #include "test/segments.h"
 
 #include <rte_cycles.h>
-#include <rte_eal.h>
 #include <rte_mbuf.h>
 
 #include "functions/function.h"
 #include "functions/nat.h"
 #include "functions/nat_handover.h"
+#include "test/start_dpdk.h"
 
 #define CONNECTIONS 64
 enum { FRAMES = 512, HOST = 0x0a000002, OTHER = 0x0a000003, SERVER = 0xc0000201, STRANGER = 0xc0000202 };
@@ -524,10 +524,8 @@ static void settings_are_checked(void **state)
 	assert_non_null(nat.set("nothing", "1"));
 }
 
-int main(int argc, char **argv)
+int main(void)
 {
-	char *arguments[] = {argv[0],	    "--no-huge", "--no-pci", "--no-telemetry",
-			     "--no-shconf", "-m",	 "64",	     "--log-level=error"};
 #define TEST(name) cmocka_unit_test_setup_teardown(name, start, end)
 	const struct CMUnitTest tests[] = {
 		TEST(an_inside_end_has_one_outside_whomever_it_sends_to),
@@ -555,9 +553,7 @@ int main(int argc, char **argv)
 		TEST(settings_are_checked),
 	};
 
-	if (rte_eal_init(RTE_DIM(arguments), arguments) < 0)
-		return 1;
-	pool = rte_pktmbuf_pool_create("frames", FRAMES, 0, 0, RTE_MBUF_DEFAULT_BUF_SIZE, SOCKET_ID_ANY);
+	pool = start_dpdk_with_pool(64, FRAMES);
 	if (pool == NULL)
 		return 1;
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -5,13 +5,13 @@
  */
 #include "test/cmocka_all.h"
 #include "test/frame_builder.h"
+#include "test/start_dpdk.h"
 
 #include <linux/neighbour.h>
 #include <linux/rtnetlink.h>
 #include <net/if.h>
 #include <stdlib.h>
 
-#include <rte_eal.h>
 #include <rte_mbuf.h>
 
 #include "common/grace.h"
@@ -674,15 +674,11 @@ static void with_too_many_routes_the_kernel_forwards_all(void **state)
 	expect_left(pass(udp4(0x0a000002, 0x0a000102, 1, 64), 0), 3, 63);
 }
 
-static int start_dpdk(void **state)
+static int start_all(void **state)
 {
-	char *arguments[] = {"router", "--no-huge", "--no-pci", "--no-telemetry",      "--no-shconf", "-l",
-			     "0",      "-m",	    "256",	"--log-level=critical"};
-
-	if (rte_eal_init(RTE_DIM(arguments), arguments) < 0 || grace_open() != 0)
-		return -1;
-	pool = rte_pktmbuf_pool_create("frames", FRAMES, 0, 0, RTE_MBUF_DEFAULT_BUF_SIZE, SOCKET_ID_ANY);
-	return pool == NULL || router.set("ipv4-routes", "1000") != NULL || router.set("ipv6-routes", "1000") != NULL;
+	pool = start_dpdk_with_pool(256, FRAMES);
+	return pool == NULL || grace_open() != 0 || router.set("ipv4-routes", "1000") != NULL ||
+	       router.set("ipv6-routes", "1000") != NULL;
 }
 
 int main(void)
@@ -708,5 +704,5 @@ int main(void)
 		cmocka_unit_test_setup_teardown(with_too_many_routes_the_kernel_forwards_all, start, end),
 	};
 
-	return cmocka_run_group_tests(tests, start_dpdk, NULL);
+	return cmocka_run_group_tests(tests, start_all, NULL);
 }

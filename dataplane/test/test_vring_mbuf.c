@@ -8,12 +8,12 @@
 #include <stdint.h>
 
 #include <cmocka.h>
-#include <rte_eal.h>
 #include <rte_ethdev.h>
 #include <rte_mbuf.h>
 
 #include "test/long_segment.h"
 #include "test/mbuf_bursts.h"
+#include "test/start_dpdk.h"
 #include "vring/hop.h"
 #include "vring/packet.h"
 
@@ -27,15 +27,10 @@ enum {
 
 static struct rte_mempool *pool;
 
-static int start_dpdk(void **state)
+static int start_all(void **state)
 {
-	char *arguments[] = {"test",	    "--no-huge", "--no-pci", "--no-telemetry",
-			     "--no-shconf", "-m",	 "32",	     "--log-level=critical"};
-
-	if (rte_eal_init(RTE_DIM(arguments), arguments) < 0)
-		return -1;
-	pool = rte_pktmbuf_pool_create("test", POOL, 0, 0, RTE_MBUF_DEFAULT_BUF_SIZE, SOCKET_ID_ANY);
-	return pool != NULL ? 0 : -1;
+	pool = start_dpdk_with_pool(32, POOL);
+	return pool == NULL;
 }
 
 static int start_and_allow(void **state)
@@ -298,5 +293,5 @@ int main(int argc, char **argv)
 	};
 
 	choose_layouts(argc, argv);
-	return cmocka_run_group_tests(tests, start_dpdk, NULL);
+	return cmocka_run_group_tests(tests, start_all, NULL);
 }
