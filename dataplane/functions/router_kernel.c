@@ -11,7 +11,6 @@
 #include "router_links.h"
 
 enum {
-	BUFFER = 64 << 10,
 	ROOM = 4 << 20, /* asked for; the kernel gives what it allows (net.core.rmem_max) */
 	PAUSE_MS = 100, /* between two times that everything is asked for */
 	USABLE = NUD_PERMANENT | NUD_NOARP | NUD_REACHABLE | NUD_STALE | NUD_DELAY | NUD_PROBE,
@@ -330,20 +329,33 @@ void router_kernel_take(struct router_kernel *kernel, const void *messages, size
 	}
 }
 
+ssize_t router_kernel_receive(const struct router_kernel *kernel, uint8_t buffer[ROUTER_KERNEL_BUFFER])
+{
+	const ssize_t size = mnl_socket_recvfrom(kernel->socket, buffer, ROUTER_KERNEL_BUFFER);
+
+	if (size >= 0)
+		return size;
+	return errno == ENOBUFS || errno == ENOSPC ? -1 : 0;
+}
+
+void router_kernel_take_received(struct router_kernel *kernel, const uint8_t *buffer, ssize_t size)
+{
+	if (size >= 0) {
+		router_kernel_take(kernel, buffer, (size_t)size);
+		return;
+	}
+	kernel->nb_lost++;
+	kernel->again = true;
+}
+
 bool router_kernel_read(struct router_kernel *kernel)
 {
-	static char buffer[BUFFER] __attribute__((aligned(MNL_ALIGNTO)));
-	ssize_t size = mnl_socket_recvfrom(kernel->socket, buffer, sizeof(buffer));
+	static uint8_t buffer[ROUTER_KERNEL_BUFFER] __attribute__((aligned(MNL_ALIGNTO)));
+	const ssize_t size = router_kernel_receive(kernel, buffer);
 
-	if (size < 0) {
-		if (errno != ENOBUFS && errno != ENOSPC)
-			return false;
-		kernel->nb_lost++;
-		kernel->again = true;
-		return true;
-	}
-	router_kernel_take(kernel, buffer, (size_t)size);
-	return true;
+	if (size != 0)
+		router_kernel_take_received(kernel, buffer, size);
+	return size != 0;
 }
 
 int router_kernel_ask(struct router_kernel *kernel)

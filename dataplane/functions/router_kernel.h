@@ -12,10 +12,13 @@
 #include <stdatomic.h>
 #include <stdbool.h>
 #include <stdint.h>
+#include <sys/types.h>
 
 #include <libmnl/libmnl.h>
 
 #include "router_table.h"
+
+enum { ROUTER_KERNEL_BUFFER = 64 << 10 }; /* bytes that are read at once */
 
 struct router_kernel {
 	struct mnl_socket *socket;
@@ -40,6 +43,10 @@ int router_kernel_ask(struct router_kernel *kernel);
 
 /* Take one buffer full of news.  Returns whether there may be more. */
 bool router_kernel_read(struct router_kernel *kernel);
+
+/* The same in two steps.  Read, in any thread: returns the size; 0: there is nothing; -1: news were lost. */
+ssize_t router_kernel_receive(const struct router_kernel *kernel, uint8_t buffer[ROUTER_KERNEL_BUFFER]);
+void router_kernel_take_received(struct router_kernel *kernel, const uint8_t *buffer, ssize_t size);
 
 /* Take messages that follow each other, up to one that is not whole. */
 void router_kernel_take(struct router_kernel *kernel, const void *messages, size_t size);

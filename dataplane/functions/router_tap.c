@@ -11,9 +11,8 @@
 #include <sys/uio.h>
 #include <unistd.h>
 
-#include <rte_cycles.h>
-
 #include "common/log.h"
+#include "router_learn.h"
 #include "router_tap.h"
 
 enum {
@@ -241,22 +240,6 @@ static int open_queues(struct router_tap *tap)
 	return 0;
 }
 
-/* Hear all that the kernel has to tell before the first frame: until then it would have to forward. */
-static void learn(struct router_tap *tap)
-{
-	const uint64_t began = rte_rdtsc();
-
-	while (!router_kernel_complete(&tap->kernel)) {
-		struct pollfd news = {.fd = router_kernel_fd(&tap->kernel), .events = POLLIN};
-
-		poll(&news, 1, router_kernel_ask(&tap->kernel));
-		while (router_kernel_read(&tap->kernel))
-			;
-	}
-	log_info("the kernel's tables are known after %.2f s",
-		 (double)(rte_rdtsc() - began) / (double)rte_get_tsc_hz());
-}
-
 int router_tap_open(struct router_tap *tap, struct rte_mempool *pool, int forward_fd)
 {
 	static const char *const names[ROUTER_PORTS] = {"port0", "port1"};
@@ -279,9 +262,10 @@ int router_tap_open(struct router_tap *tap, struct rte_mempool *pool, int forwar
 		rc = router_kernel_open(&tap->kernel, interfaces);
 	if (rc == 0)
 		rc = router_prompt_open(&tap->prompt, tap->kernel.interfaces);
+	if (rc == 0)
+		rc = router_learn(&tap->kernel); /* until then the kernel would have to forward */
 	if (rc != 0)
 		return rc;
-	learn(tap);
 	rc = pthread_create(&tap->thread, NULL, run, tap);
 	if (rc != 0) {
 		log_error("no thread: %s", strerror(rc));

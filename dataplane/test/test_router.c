@@ -448,6 +448,33 @@ static void the_kernel_gets_what_has_no_neighbour_yet(void **state)
 	expect_kernel(ROUTER_OTHERS, 0);
 }
 
+/* Whoever answers for more addresses than there is room for takes it from nobody, and keeps it no longer than the
+ * kernel does. */
+static void neighbours_without_room_are_the_kernels(void **state)
+{
+	const uint32_t flood = 0x0a000200, last = flood + 2 * ROUTER_NEIGHBOURS_MOST;
+	json_t *counters = json_object();
+	const json_t *neighbours;
+
+	add4(0x0a000000, 16, 0, 1);
+	for (uint32_t address = flood; address < last; address++)
+		neighbour4(address, 1, 60, NUD_REACHABLE);
+	router.keeping->describe(counters);
+	neighbours = json_object_get(counters, "neighbours");
+	assert_int_equal(json_integer_value(json_object_get(neighbours, "known")), ROUTER_NEIGHBOURS_MOST);
+	assert_in_range(json_integer_value(json_object_get(neighbours, "refused")), ROUTER_NEIGHBOURS_MOST,
+			ROUTER_NEIGHBOURS_MOST + 8);
+	json_decref(counters);
+	expect_left(pass(udp4(0x0a000002, 0x0a000102, 1, 64), 0), 3, 63);
+	expect_left(pass(udp4(0x0a000002, flood, 1, 64), 0), 60, 63);
+	assert_null(pass(udp4(0x0a000002, last - 1, 1, 64), 0));
+	expect_kernel(ROUTER_OTHERS, 0);
+	for (uint32_t address = flood; address < last; address++)
+		neighbour4(address, 1, 60, 0);
+	neighbour4(last - 1, 1, 61, NUD_REACHABLE);
+	expect_left(pass(udp4(0x0a000002, last - 1, 1, 64), 0), 61, 63);
+}
+
 /* No frame goes there, where later ones of its flow would overtake it. */
 static void the_kernel_hears_that_a_stale_neighbour_is_used(void **state)
 {
@@ -690,6 +717,7 @@ int main(void)
 		cmocka_unit_test_setup_teardown(forwards_by_the_longest_prefix, start, end),
 		cmocka_unit_test_setup_teardown(what_came_in_goes_back_by_the_same_port, start, end),
 		cmocka_unit_test_setup_teardown(the_kernel_gets_what_has_no_neighbour_yet, start, end),
+		cmocka_unit_test_setup_teardown(neighbours_without_room_are_the_kernels, start, end),
 		cmocka_unit_test_setup_teardown(the_kernel_hears_that_a_stale_neighbour_is_used, start, end),
 		cmocka_unit_test_setup_teardown(the_kernel_gets_what_is_for_the_router_or_cannot_go_on, start, end),
 		cmocka_unit_test_setup_teardown(routes_that_the_fast_path_does_not_know_are_the_kernels, start, end),
