@@ -13,6 +13,7 @@
 
 #include <rte_cycles.h>
 
+#include "balancer_handover.h"
 #include "balancer_pass.h"
 #include "common/log.h"
 #include "function.h"
@@ -80,6 +81,8 @@ static uint16_t balancer_process(struct rte_mbuf **burst, uint16_t nb_frames, ui
 	const uint64_t tsc = rte_rdtsc();
 
 	connections_sweep(&the_balancer.flows, connections_tick(tsc));
+	if (unlikely(handover_waits(&balancer_handover)))
+		handover_take(&balancer_handover, connections_tick(tsc));
 	return nb_frames > 0 || !rte_ring_empty(the_balancer.to_port[1 - in])
 		       ? balancer_balance(&the_balancer, burst, nb_frames, in, tsc)
 		       : 0;
@@ -93,7 +96,8 @@ static bool balancer_full(uint16_t in)
 /* Whoever puts a frame there wakes the forwarding thread; more than a burst take several rounds. */
 static bool balancer_pending(uint16_t queue)
 {
-	return !rte_ring_empty(the_balancer.to_port[0]) || !rte_ring_empty(the_balancer.to_port[1]);
+	return handover_waits(&balancer_handover) || !rte_ring_empty(the_balancer.to_port[0]) ||
+	       !rte_ring_empty(the_balancer.to_port[1]);
 }
 
 /* ------- settings, start and end ------- */
@@ -146,7 +150,8 @@ static int balancer_open(struct rte_mempool *pool, int wake_fd)
 
 	balancer->health.wake_fd = -1;
 	if (balancer_set_open(&balancer->set) != 0 || fragments_open(&balancer->fragments) != 0 ||
-	    connections_open(&balancer->flows, &limits) != 0 || open_queues(balancer) != 0)
+	    connections_open(&balancer->flows, &limits) != 0 || open_queues(balancer) != 0 ||
+	    handover_open(&balancer_handover, &balancer->flows, wake_fd) != 0)
 		return -ENOMEM;
 	balancer->flows.removed = balancer_connection_ended;
 	balancer->flows.describe = describe_connection;
@@ -176,6 +181,7 @@ static void balancer_describe(json_t *into)
 		json_array_append_new(balanced, describe_port(&the_balancer.counters[port]));
 	json_object_set_new(into, "balanced", balanced);
 	json_object_set_new(into, "connections", connections_describe(&the_balancer.flows));
+	json_object_set_new(into, "handed_over", handover_describe(&balancer_handover));
 	balancer_show_counters(&the_balancer, into);
 }
 
@@ -199,6 +205,7 @@ static void balancer_close(void)
 {
 	struct balancer *balancer = &the_balancer;
 
+	handover_close(&balancer_handover);
 	balancer_health_close(balancer);
 	free_queue(balancer->to_port[0]);
 	free_queue(balancer->to_port[1]);
@@ -217,6 +224,7 @@ static const struct function_keeping balancer_keeping = {
 	.describe = balancer_describe,
 	.tables = balancer_tables,
 	.configure = balancer_configure,
+	.handover = &balancer_handover,
 	.close = balancer_close,
 };
 

@@ -23,6 +23,7 @@ enum {
 	ASK_ANEW = 30000,    /* while it is */
 	HEARD_WITHIN = 5000, /* an answer that nobody has asked for is none */
 	STEP_MOST = 1000,    /* ms */
+	LED_WITHIN = 100,    /* it is found out that frames come in now */
 	SYN_ACK = RTE_TCP_SYN_FLAG | RTE_TCP_ACK_FLAG,
 };
 
@@ -94,6 +95,7 @@ static bool take_result(struct balancer *balancer, struct balancer_end *end, boo
 
 	end->health.sent = 0;
 	end->health.known = true;
+	end->health.answered |= well;
 	end->health.good = well ? (uint8_t)RTE_MIN(end->health.good + 1, UINT8_MAX) : 0;
 	end->health.bad = well ? 0 : (uint8_t)RTE_MIN(end->health.bad + 1, UINT8_MAX);
 	if (well == up || (up && end->health.bad < service->fall) ||
@@ -105,6 +107,35 @@ static bool take_result(struct balancer *balancer, struct balancer_end *end, boo
 	atomic_store_explicit(&end->state, up ? BALANCER_DOWN : BALANCER_UP, memory_order_release);
 	note_event(balancer, end, !up, why);
 	return true;
+}
+
+bool balancer_health_vouch(struct balancer *balancer, struct balancer_end *end, const uint8_t mac[6])
+{
+	uint64_t station = 0;
+
+	memcpy(&station, mac, 6);
+	if (end->health.answered || end->state != BALANCER_DOWN || station == 0 || (mac[0] & 1) != 0)
+		return false;
+	end->mac = station;
+	end->health.known = end->health.vouched = true;
+	end->health.good = end->health.bad = 0;
+	end->health.sent = 0;
+	atomic_store_explicit(&end->state, BALANCER_UP, memory_order_release);
+	note_event(balancer, end, true, "the instance before had it up");
+	return true;
+}
+
+/* Whether anything has come in: before that no answer can. */
+static bool is_led(const struct balancer *balancer)
+{
+	uint64_t frames = 0;
+
+	for (unsigned port = 0; port < 2; port++) {
+		const struct balancer_counters *counters = &balancer->counters[port];
+
+		frames += counters->passed + counters->taken;
+	}
+	return frames != 0;
 }
 
 /* ------- frames in ------- */
@@ -252,6 +283,11 @@ static bool look_at(struct balancer *balancer, struct balancer_end *end, uint64_
 	const struct balancer_service *service = &balancer->set.services[end->service];
 	bool changed = false;
 
+	if (end->health.vouched && !is_led(balancer)) {
+		end->health.sent = 0;
+		end->health.due = now + LED_WITHIN;
+		return false;
+	}
 	if (end->health.sent != 0 && now - end->health.sent >= service->timeout)
 		changed = take_result(balancer, end, false,
 				      end->mac == 0 ? "nobody answers for its MAC address" : "no answer");

@@ -29,6 +29,7 @@ struct balancer_event {
 };
 
 struct balancer;
+struct balancer_end;
 
 struct balancer_health {
 	struct rte_mempool *pool;
@@ -52,6 +53,12 @@ void balancer_health_wake(const struct balancer *balancer);
 
 /* From the forwarding thread: a frame has come for this one.  Returns false without room. */
 bool balancer_health_give(struct balancer *balancer, struct rte_mbuf *mbuf);
+
+/*
+ * The instance before this one had the end up, at this MAC address.  That is believed until the end has answered, or
+ * has not although frames come in.  The lock is held.  Returns whether the end is up by that.
+ */
+bool balancer_health_vouch(struct balancer *balancer, struct balancer_end *end, const uint8_t mac[6]);
 
 /* ------- what the thread does; the set's lock is not held ------- */
 

@@ -15,6 +15,14 @@ enum { CLIENTS, ENDS }; /* ports */
 
 /* ------- connections ------- */
 
+void balancer_connection_began(struct balancer *balancer, struct connection *flow, uint16_t number)
+{
+	struct balancer_end *end = &balancer->set.ends[number];
+
+	flow->mark = number;
+	atomic_store_explicit(&end->connections, end->connections + 1, memory_order_relaxed);
+}
+
 void balancer_connection_ended(struct connections *flows, uint32_t number)
 {
 	struct balancer *balancer = container_of(flows, struct balancer, flows);
@@ -79,8 +87,7 @@ static uint16_t begin(struct balancer *balancer, const struct balancer_table *ta
 		passing->unkept = true;
 		return number;
 	}
-	flow->mark = number;
-	atomic_store_explicit(&end->connections, end->connections + 1, memory_order_relaxed);
+	balancer_connection_began(balancer, flow, number);
 	function_count(&end->begun, 1);
 	return number;
 }

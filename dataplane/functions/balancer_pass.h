@@ -33,7 +33,8 @@ enum verdict balancer_look(struct balancer *balancer, const struct balancer_tabl
 enum verdict balancer_decide(struct balancer *balancer, const struct balancer_table *table,
 			     struct balancer_passing *passing, uint16_t in, uint64_t tsc);
 
-/* A back end has one connection less. */
+/* A back end has one connection more; or one less. */
+void balancer_connection_began(struct balancer *balancer, struct connection *flow, uint16_t number);
 void balancer_connection_ended(struct connections *flows, uint32_t number);
 
 #endif

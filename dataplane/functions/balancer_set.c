@@ -229,13 +229,13 @@ static uint16_t known_service(const struct balancer_set *set, const struct balan
 	return 0;
 }
 
-static uint16_t known_end(const struct balancer_set *set, uint16_t service, const struct balancer_end *wanted)
+uint16_t balancer_set_end(const struct balancer_set *set, uint16_t service, uint8_t family, const uint8_t *address,
+			  uint16_t port)
 {
 	for (unsigned i = 0; i < set->nb_used; i++) {
 		const struct balancer_end *end = &set->ends[set->used[i]];
 
-		if (end->service == service && end->port == wanted->port &&
-		    same_address(&end->address, wanted->address.bytes, wanted->address.family))
+		if (end->service == service && end->port == port && same_address(&end->address, address, family))
 			return set->used[i];
 	}
 	return 0;
@@ -258,7 +258,8 @@ static bool give_numbers(const struct balancer_set *set, struct balancer_setting
 		struct balancer_settings_end *wanted = &settings->ends[i];
 
 		wanted->end.service = settings->numbers[wanted->service];
-		wanted->number = known_end(set, wanted->end.service, &wanted->end);
+		wanted->number = balancer_set_end(set, wanted->end.service, wanted->end.address.family,
+						  wanted->end.address.bytes, wanted->end.port);
 		if (wanted->number != 0)
 			continue;
 		for (; free_end < BALANCER_END_NUMBERS; free_end++) {

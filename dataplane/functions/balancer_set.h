@@ -75,6 +75,8 @@ struct balancer_end {
 		uint32_t nonce;
 		uint8_t good, bad; /* in a row */
 		bool known;	   /* it has had a result */
+		bool answered;	   /* it was up by an answer of its own */
+		bool vouched;	   /* it is up by the word of the instance before */
 	} health;
 } __rte_cache_aligned;
 
@@ -127,6 +129,10 @@ int balancer_set_take(struct balancer_set *set, json_t *params, struct control_e
 
 /* Publish what ends are up and in drain now.  Returns 0, or -ENOMEM, and then it is as before. */
 int balancer_set_publish(struct balancer_set *set);
+
+/* The end of a service at this address and port; 0: there is none. */
+uint16_t balancer_set_end(const struct balancer_set *set, uint16_t service, uint8_t family, const uint8_t *address,
+			  uint16_t port);
 
 /* ------- the forwarding thread's ------- */
 

@@ -51,11 +51,11 @@ void handover_close(struct handover *handover)
 /* ------- one record ------- */
 
 /* What a flow of this protocol can be in. */
-static bool fits_protocol(unsigned state, const struct headers *headers)
+static bool fits_protocol(const struct handover *handover, unsigned state, const struct headers *headers)
 {
 	const bool icmp = headers->protocol == (headers->family == HEADERS_IPV4 ? IPPROTO_ICMP : IPPROTO_ICMPV6);
 
-	if (headers->protocol == IPPROTO_TCP)
+	if (headers->protocol == IPPROTO_TCP && !(handover->one_sided && state == CONNECTION_one_way))
 		return state >= CONNECTION_syn_sent && state <= CONNECTION_reset && headers->has_ports;
 	if (icmp)
 		return (state == CONNECTION_asked || state == CONNECTION_answered) && headers->zero[0] != 0 &&
@@ -87,9 +87,9 @@ static bool read_key(const struct handover *handover, const struct handover_reco
 
 	memcpy(headers->key, record->key, sizeof(record->key));
 	if (record->state == CONNECTION_none || record->state >= CONNECTION_NB_STATES || record->opener > 1 ||
-	    record->port > 1 || record->has_mac > 1 || record->zero != 0)
+	    record->port > 1 || record->has_mac > 1)
 		return false;
-	if (!fits_family(headers) || !fits_protocol(record->state, headers) || !is_tag(headers->vlan) ||
+	if (!fits_family(headers) || !fits_protocol(handover, record->state, headers) || !is_tag(headers->vlan) ||
 	    !is_tag(headers->inner_vlan) || (headers->inner_vlan != 0 && headers->vlan == 0) ||
 	    headers->has_ports > 1 || headers->zero[1] > 1 || headers->zero[2] != 0)
 		return false;
@@ -101,6 +101,13 @@ static bool read_key(const struct handover *handover, const struct handover_reco
 	/* Other ends would be in another order. */
 	return memcmp(key->words, record->key, sizeof(record->key)) == 0 &&
 	       memcmp(headers->source, headers->destination, sizeof(headers->source)) != 0;
+}
+
+bool handover_holds(const struct handover *handover, const struct handover_record *record)
+{
+	struct connection_key key;
+
+	return read_key(handover, record, &key);
 }
 
 static enum handover_result update(struct connections *flows, struct connection *flow,
@@ -297,6 +304,8 @@ json_t *handover_receive(struct handover *handover, json_t *params, struct contr
 		if (!read_hex(text + i * 2 * RECORD, &handover->batch[i]))
 			return control_fail(error, CONTROL_INVALID_PARAMS,
 					    "connections: record %zu: expected hexadecimal digits", i);
+	if (handover->prepare != NULL)
+		handover->prepare(handover, (uint32_t)(length / (2 * RECORD)));
 	read_counts(handover, before);
 	if (length > 0 && !offer(handover, (uint32_t)(length / (2 * RECORD))))
 		return control_fail(error, CONTROL_FAILED, "the forwarding thread has not taken them in %d ms",

@@ -10,6 +10,7 @@
 #ifndef TAILRACE_FUNCTIONS_HANDOVER_H
 #define TAILRACE_FUNCTIONS_HANDOVER_H
 
+#include <assert.h>
 #include <stdatomic.h>
 #include <stdbool.h>
 #include <stdint.h>
@@ -52,13 +53,20 @@ struct handover_record {
 	uint8_t mac[6];
 	uint16_t outside_port;
 	uint32_t outside;
-	uint32_t zero;
+	/* A balancer's: who has it (and `mac`: that this one is up). */
+	uint16_t end_port;
+	uint16_t end_number; /* as the new instance has it, which fills it in */
+	uint8_t end[16];
 };
+static_assert(sizeof(struct handover_record) % sizeof(uint64_t) == 0, "nothing stands between two records");
 
 struct handover {
 	struct connections *flows;
+	bool one_sided; /* of a TCP connection, only one direction may have been seen */
 	/* Of who keeps something beside a flow.  Any thread: write it to the record. */
 	void (*fill)(const struct connections *flows, const struct connection *flow, struct handover_record *record);
+	/* The control thread: look at so many records of the batch before they are offered. */
+	void (*prepare)(struct handover *handover, uint32_t count);
 	/* The forwarding thread: have what stands beside a flow that is to be added, and then keep it or let it go
 	 * (`flow` is NULL: it was not added). */
 	enum handover_result (*begin)(struct connections *flows, const struct handover_record *record);
@@ -85,6 +93,9 @@ static inline bool handover_waits(const struct handover *handover)
 
 /* Take some of the batch. */
 void handover_take(struct handover *handover, uint32_t tick);
+
+/* Whether a record is one that such a table can have.  From any thread. */
+bool handover_holds(const struct handover *handover, const struct handover_record *record);
 
 /* What becomes of one record: it is taken, or why not. */
 enum handover_result handover_take_one(struct handover *handover, const struct handover_record *record, uint32_t tick);

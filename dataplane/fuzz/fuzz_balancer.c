@@ -2,12 +2,14 @@
  *
  * Frames as they fall, at either port of a balancer, and what its health thread makes of those that it gets.  Each
  * frame passes as it came, or leaves with a header whose checksum holds, or is dropped by a name; what leaves of the
- * balancer's own is sound; back ends and connections agree about who has whom.
+ * balancer's own is sound; back ends and connections agree about who has whom.  Before the frames there may be a
+ * connection that another instance hands over.
  */
 #include "fuzz/frames.h"
 
 #include "common/grace.h"
 #include "functions/balancer.h"
+#include "functions/balancer_handover.h"
 
 enum { QUARTER = 250 /* ms */ };
 
@@ -118,12 +120,58 @@ static size_t take(const uint8_t *data, size_t size, uint64_t *now, uint64_t *ms
 	return taken;
 }
 
+/* Of a client of `web` or of `direct`, at one of their back ends or at none, but for what the input says else. */
+static void shape(struct handover_record *record, const uint8_t *data)
+{
+	const uint8_t client[4] = {10, 0, 0, data[0]}, service[4] = {192, 0, 2, 1 + (data[1] & 1)};
+	const uint8_t end[16] = {198, 18, 1, 1 + (data[2] & 3)};
+	struct headers headers = {.ethertype = 0x0800,
+				  .family = HEADERS_IPV4,
+				  .protocol = 6,
+				  .source_port = data[3],
+				  .destination_port = 80,
+				  .has_ports = 1};
+
+	memcpy(headers.source, client, sizeof(client));
+	memcpy(headers.destination, service, sizeof(service));
+	memcpy(record->key, headers.key, sizeof(record->key));
+	record->state = data[4] % CONNECTION_NB_STATES;
+	record->opener = data[5] & 1;
+	record->port = 0;
+	record->has_mac = data[5] >> 1 & 1;
+	record->end_port = data[1] & 1 ? 80 : 8080;
+	memcpy(record->end, end, sizeof(end));
+}
+
+/* Returns how many bytes of the input that has taken. */
+static size_t hand_over(const uint8_t *data, size_t size, uint64_t now)
+{
+	struct handover_record *record = &balancer_handover.batch[0];
+	const uint32_t tick = connections_tick(now);
+
+	if (size < 1 + sizeof(*record) || !(data[0] & 0x80))
+		return 0;
+	memcpy(record, data + 1, sizeof(*record));
+	if (data[0] & 0x40)
+		shape(record, data + 1);
+	if (data[0] & 0x20)
+		record->seen = tick;
+	balancer_handover.prepare(&balancer_handover, 1);
+	check(handover_take_one(&balancer_handover, record, tick) < HANDOVER_NB_RESULTS);
+	check_connections();
+	return 1 + sizeof(*record);
+}
+
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
 	static uint64_t now, ms = 1;
+	size_t handed;
 
 	if (size > 0)
 		bring_up(data[0]);
+	handed = hand_over(data, size, now);
+	data += handed;
+	size -= handed;
 	while (size > FRAME_PREFIX) {
 		size_t taken = take(data, size, &now, &ms);
 

@@ -73,7 +73,6 @@ static void shape(struct handover_record *record, const uint8_t *data)
 	record->opener = first < second ? swap : !swap;
 	record->port = swap;
 	record->has_mac = data[6] & 1;
-	record->zero = 0;
 	record->outside = 0xc6336400 + (data[7] & 1);
 	record->outside_port = (uint16_t)(1024 + data[8] + 64 * (data[9] & 3));
 }

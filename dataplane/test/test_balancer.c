@@ -11,6 +11,7 @@
 
 #include "common/grace.h"
 #include "functions/balancer.h"
+#include "functions/balancer_handover.h"
 #include "functions/function.h"
 #include "test/start_dpdk.h"
 
@@ -825,6 +826,140 @@ static void tables_show_what_there_is(void **state)
 	json_decref(tables);
 }
 
+/* ------- connections are handed over ------- */
+
+/* What an instance would give; returns how many. */
+static uint32_t read_records(struct handover_record *records)
+{
+	struct connection flow;
+	uint32_t count = 0;
+
+	for (uint32_t number = 1; number <= the_balancer.flows.most; number++) {
+		if (!connections_copy(&the_balancer.flows, number, &flow))
+			continue;
+		records[count] = (struct handover_record){
+			.seen = flow.seen, .state = flow.state, .opener = flow.opener, .port = flow.port};
+		memcpy(records[count].key, flow.key, sizeof(flow.key));
+		balancer_handover.fill(&the_balancer.flows, &flow, &records[count++]);
+	}
+	return count;
+}
+
+/* Another instance, which frames do not reach yet. */
+static void begin_anew(const char *settings)
+{
+	balancer.keeping->close();
+	assert_int_equal(balancer.keeping->open(pool, -1), 0);
+	assert_null(tell(settings));
+}
+
+/* Returns how many of the records have this result; the others have been taken. */
+static unsigned take_records(const struct handover_record *records, uint32_t count, enum handover_result result)
+{
+	unsigned nb[HANDOVER_NB_RESULTS] = {0};
+
+	memcpy(balancer_handover.batch, records, count * sizeof(*records));
+	balancer_handover.prepare(&balancer_handover, count);
+	for (uint32_t i = 0; i < count; i++)
+		nb[handover_take_one(&balancer_handover, &balancer_handover.batch[i], connections_tick(now))]++;
+	assert_int_equal(nb[HANDOVER_taken] + (result == HANDOVER_taken ? 0 : nb[result]), count);
+	return nb[result];
+}
+
+static void connections_stay_with_their_ends_in_another_instance(void **state)
+{
+	struct handover_record records[CONNECTIONS];
+	unsigned to[8];
+	uint32_t count;
+
+	for (uint16_t i = 0; i < RTE_DIM(to); i++)
+		to[i] = connect_from(1000 + i);
+	assert_int_equal(end_of(udp(CLIENT, 1000, VIRTUAL, 53)) - 1 < 2, true);
+	expect(PASS, 0, tcp(CLIENT, 1, VIRTUAL + 1, 80, SYN));
+	expect(PASS, 0, tcp(CLIENT, 1, VIRTUAL + 1, 80, ACK)); /* only this direction is seen */
+	count = read_records(records);
+	assert_int_equal(count, RTE_DIM(to) + 2);
+	/* In another order, so other numbers. */
+	begin_anew("{" OWN_ADDRESSES ", \"services\": [" DIRECT ", " NAMES
+		   ", " WEB(END(4, "") ", " END(3, "") ", " END(2, "") ", " END(1, "")) "]}");
+	assert_int_equal(take_records(records, count, HANDOVER_taken), count);
+	assert_int_equal(the_balancer.flows.used, count);
+	for (uint16_t i = 0; i < RTE_DIM(to); i++) {
+		assert_int_equal(end_of(CLIENT_SENDS(1000 + i, ACK)), to[i]);
+		expect(PASS, 1, END_SENDS(to[i], 1000 + i, ACK));
+	}
+	assert_int_equal(the_balancer.counters[0].unkept + the_balancer.counters[1].unkept, 0);
+	/* What it had is known, and nothing is newer. */
+	assert_int_equal(handover_take_one(&balancer_handover, &balancer_handover.batch[0], connections_tick(now)),
+			 HANDOVER_known);
+}
+
+static void an_end_is_up_by_the_word_of_the_instance_before(void **state)
+{
+	struct handover_record records[CONNECTIONS];
+	const unsigned to = connect_from(1000);
+	const struct balancer_end *end;
+	const char *text = SET(WEB(ALL_ENDS));
+
+	assert_int_equal(read_records(records), 1);
+	begin_anew(text);
+	deaf = ~0u;
+	/* Nobody has answered the new one, which no answer would reach. */
+	wait_ms(60000);
+	assert_int_equal(take_records(records, 1, HANDOVER_taken), 1);
+	end = &the_balancer.set.ends[balancer_handover.batch[0].end_number];
+	assert_true(balancer_end_is_up(end));
+	wait_ms(60000);
+	assert_true(balancer_end_is_up(end));
+	assert_int_equal(end_of(CLIENT_SENDS(1000, ACK)), to);
+	assert_int_equal(end_of(CLIENT_SENDS(1001, SYN)), to); /* others are not known to be up */
+	/* Now that frames come in, it is seen that it does not answer. */
+	wait_ms(60000);
+	assert_false(balancer_end_is_up(end));
+	/* From then on it is its answers that count. */
+	deaf = 0;
+	wait_ms(60000);
+	assert_true(balancer_end_is_up(end));
+	deaf = ~0u;
+	wait_ms(60000);
+	assert_int_equal(take_records(records, 1, HANDOVER_known), 1);
+	assert_false(balancer_end_is_up(end));
+}
+
+static void what_is_handed_over_is_not_believed(void **state)
+{
+	struct handover_record records[CONNECTIONS], wrong;
+
+	connect_from(1000);
+	assert_int_equal(read_records(records), 1);
+#define EXPECT(result, change)                                                                                     \
+	do {                                                                                                       \
+		begin_anew(SET(WEB(ALL_ENDS)));                                                                    \
+		wrong = records[0];                                                                                \
+		change;                                                                                            \
+		memcpy(balancer_handover.batch, &wrong, sizeof(wrong));                                            \
+		balancer_handover.prepare(&balancer_handover, 1);                                                  \
+		assert_int_equal(                                                                                  \
+			handover_take_one(&balancer_handover, &balancer_handover.batch[0], connections_tick(now)), \
+			HANDOVER_##result);                                                                        \
+		assert_int_equal(the_balancer.flows.used, HANDOVER_##result == HANDOVER_taken);                    \
+	} while (0)
+	EXPECT(taken, wrong.end_number = 0xffff);
+	EXPECT(unfit, wrong.end_port++);
+	EXPECT(unfit, wrong.end[3] = 77);
+	EXPECT(unfit, wrong.end[15] = 1);
+	EXPECT(unfit, wrong.port = 1);
+	EXPECT(unfit, wrong.opener ^= 1);
+	EXPECT(unfit, wrong.has_mac = 0);
+	EXPECT(unfit, wrong.mac[0] |= 1);
+	EXPECT(unfit, memset(wrong.mac, 0, sizeof(wrong.mac)));
+	EXPECT(malformed, wrong.has_mac = 2);
+	EXPECT(malformed, wrong.state = CONNECTION_two_way);
+	EXPECT(malformed, wrong.state = 200);
+	EXPECT(malformed, wrong.key[4] ^= 1);
+#undef EXPECT
+}
+
 int main(void)
 {
 #define TEST(name) cmocka_unit_test_setup_teardown(name, start, end)
@@ -855,6 +990,9 @@ int main(void)
 		TEST(of_mode_direct_only_the_station_is_changed),
 		TEST(settings_are_checked),
 		TEST(tables_show_what_there_is),
+		TEST(connections_stay_with_their_ends_in_another_instance),
+		TEST(an_end_is_up_by_the_word_of_the_instance_before),
+		TEST(what_is_handed_over_is_not_believed),
 	};
 
 	pool = start_dpdk_with_pool(64, FRAMES);

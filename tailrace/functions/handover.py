@@ -15,7 +15,7 @@ from tailrace.errors import Fault, TailraceError
 from tailrace.functions.show import call
 from tailrace.node.record import Process, State
 
-FOLLOWING = ("firewall", "nat")
+FOLLOWING = ("firewall", "nat", "balancer")
 """Kinds of which a new instance can go on with connections."""
 _FIRST_SECONDS, _LATER_SECONDS = 60.0, 10.0
 """For all pages of an instance: all that it has, while the old one carries the frames; what it has seen since."""

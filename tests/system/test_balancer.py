@@ -93,9 +93,10 @@ class Scene:
     right: Host
     command: Command
 
-    def spec(self, drained: str | None = None) -> Path:
+    def spec(self, drained: str | None = None, connections: int = 65536) -> Path:
         text = EXAMPLE.read_text().replace("tr-left", self.left.namespace).replace("tr-right", self.right.namespace)
         text = text.replace("\n      services:\n", MORE)
+        text = text.replace("      secret:", f"      connections: {connections}\n      secret:")
         if drained is not None:
             text = text.replace(f"{{name: {drained}, ", f"{{name: {drained}, drain: true, ")
         return self.command.spec(text)
@@ -259,3 +260,19 @@ def test_connections_outlive_a_crash(scene: Scene) -> None:
         wait_until(lambda: scene.command.process("lb@2"), 30)
         wait_until(scene.all_up, 30)
         assert talk.end() == address
+
+
+@pytest.mark.usefixtures("second")
+def test_connections_go_on_in_an_instance_that_replaces_the_balancer(scene: Scene) -> None:
+    """It is led frames before it could probe anybody, so it has to be told who is up, too."""
+    with scene.talks(VIRTUAL[4]) as talk, scene.talks(VIRTUAL[6]) as six, scene.talks(DIRECT, 81) as direct:
+        ends = talk.end(), six.end(), direct.end()
+        said = scene.command("apply", scene.spec(connections=1000)).stdout
+        assert re.search("lb: [1-9][0-9]* connections handed over$", said, re.M), said
+        assert (talk.end(), six.end(), direct.end()) == ends
+        handed = shown(scene.command, "lb").counters["handed_over"]
+        assert isinstance(handed, dict)
+        assert handed["taken"] >= 3 and handed["unfit"] == handed["malformed"] == handed["no_room"] == 0
+        assert [port["unkept"] for port in balanced(scene)] == [0, 0]
+        scene.command("rollback")
+        assert (talk.end(), six.end(), direct.end()) == ends
