@@ -1,11 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * tailrace-function-cost [CONNECTIONS]: what each function costs beside the skeleton, on the same frames and over ports
- * in memory: a frame is copied into a packet buffer, processed, and copied out of it, a burst at a time.  Frames of 64
- * bytes, UDP, of connections in random order: of few, which caches hold, and of many, which they do not; and of these
- * the answers, which come from the other side.  Functions take turns in each round, and each figure is the least of
- * several rounds.  And what the first frame of a connection costs, and what memory costs by itself: a cache line at
- * random, of which a burst has asked ahead.
+ * tailrace-function-cost [--vhost] [CONNECTIONS]: what each function costs beside the skeleton, on the same frames, a
+ * burst at a time.  Over ports in memory a frame is copied into a packet buffer, processed, and copied out of it; with
+ * --vhost it comes and leaves by vhost-user, as in a chain (cost_ports.h).  Frames of 64 bytes, UDP, of connections in
+ * random order: of few, which caches hold, and of many, which they do not; and of these the answers, which come from
+ * the other side.  Functions take turns in each round, and each figure is the least of several rounds.  And what the
+ * first frame of a connection costs, and what memory costs by itself: a cache line at random, of which a burst has
+ * asked ahead.
  */
 #include <arpa/inet.h>
 #include <inttypes.h>
@@ -19,6 +20,7 @@
 #include <rte_mbuf.h>
 
 #include "common/grace.h"
+#include "cost_ports.h"
 #include "functions/balancer.h"
 #include "functions/firewall.h"
 #include "functions/function.h"
@@ -32,13 +34,13 @@ enum {
 	DEFAULT_CONNECTIONS = 1000000 / 256 * 256,
 	FEW = 1000,
 	BACK_ENDS = 16,
-	BURST = 32,
+	FRAMES = 8191, /* packet buffers */
+	BURST = COST_BURST,
 	PASSES = 64, /* bursts in a round */
 	ROUNDS = 400,
 	LOST = 2, /* of a burst, at most: in a table that is half full some connections have given way */
 	PART = 8, /* bursts of beginnings that are timed together */
 	LARGE_PAGE = 2 << 20,
-	LENGTH = 60,	       /* and the check sequence */
 	SERVER = 0x09000001,   /* 9.0.0.1, in the machine's order */
 	CLIENTS = 0x0b000000u, /* 11.0.0.0 and on: inside of the NAT */
 	PORT = 9,
@@ -244,23 +246,14 @@ static void answer(struct frame *frame, const struct ends *left)
 /* A burst through a function; returns the cycles, or ends the program if frames are lost. */
 static uint64_t forward(const struct function *function, uint16_t in)
 {
-	struct rte_mbuf *burst[FUNCTION_ROOM];
-	const uint64_t began = rte_rdtsc();
 	uint16_t nb_out;
+	const uint64_t cycles = cost_ports_pass(function, in, sent, received, &nb_out);
 
-	if (rte_pktmbuf_alloc_bulk(pool, burst, BURST) != 0)
-		exit(1);
-	for (unsigned i = 0; i < BURST; i++)
-		memcpy(rte_pktmbuf_append(burst[i], LENGTH), sent[i].bytes, LENGTH);
-	nb_out = function->process(burst, BURST, in, 0);
-	for (unsigned i = 0; i < nb_out; i++)
-		memcpy(received[i], rte_pktmbuf_mtod(burst[i], void *), LENGTH);
-	rte_pktmbuf_free_bulk(burst, nb_out);
 	if (nb_out < BURST - LOST) {
 		fprintf(stderr, "%s: only %u of %u frames left\n", function->name, nb_out, BURST);
 		exit(1);
 	}
-	return rte_rdtsc() - began;
+	return cycles;
 }
 
 static void take_rules(const struct subject *subject)
@@ -368,17 +361,19 @@ static void report(const struct subject *subject)
 
 int main(int argc, char **argv)
 {
-	if (argc > 1)
-		connections = (uint32_t)strtoul(argv[1], NULL, 10) / (BURST * PART) * (BURST * PART);
+	const bool vhost = argc > 1 && strcmp(argv[1], "--vhost") == 0;
+
+	if (argc > 1 + vhost)
+		connections = (uint32_t)strtoul(argv[1 + vhost], NULL, 10) / (BURST * PART) * (BURST * PART);
 	if (connections < FEW || connections > DEFAULT_CONNECTIONS) {
 		fprintf(stderr, "expected %d to %d connections\n", FEW, DEFAULT_CONNECTIONS);
 		return 2;
 	}
 	if (start_dpdk(1024) != 0 || grace_open() != 0)
 		return 1;
-	pool = rte_pktmbuf_pool_create("frames", 2047, 256, 0, RTE_MBUF_DEFAULT_BUF_SIZE, SOCKET_ID_ANY);
+	pool = rte_pktmbuf_pool_create("frames", FRAMES, 256, 0, RTE_MBUF_DEFAULT_BUF_SIZE, SOCKET_ID_ANY);
 	sent = calloc(BURST, sizeof(*sent));
-	if (pool == NULL || sent == NULL)
+	if (pool == NULL || sent == NULL || cost_ports_open(vhost, pool) != 0)
 		return 1;
 	for (unsigned i = 0; i < BURST; i++)
 		frame_udp4(&sent[i], 0, SERVER, 1024, PORT);
@@ -396,6 +391,8 @@ int main(int argc, char **argv)
 	       "", "");
 	for (unsigned i = 0; i < RTE_DIM(subjects); i++)
 		report(&subjects[i]);
+	printf("TSC: %.3f GHz\n", (double)rte_get_tsc_hz() / 1e9);
+	cost_ports_close();
 	random_lines_report();
 	return 0;
 }
