@@ -7,7 +7,7 @@ import os
 import random
 import struct
 import subprocess
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from ipaddress import IPv4Address, IPv6Address
@@ -28,6 +28,8 @@ HOPS = 16
 """Neighbours of each port, which all routes lead to."""
 FRAMES = 2048
 """In the file of each port; DPDK's device has each in memory, and hands out copies of them in turn."""
+CHANGES = 50_000
+"""Routes that are changed while frames move; all, if there are fewer."""
 _LOAD_SECONDS = 600.0
 _NETWORKS = ("198.18.78.", "198.18.79.")
 _NETWORKS6 = ("2001:db8:78::", "2001:db8:79::")
@@ -47,6 +49,8 @@ class FullTable:
     """The first ones, to a MAC address that nobody has."""
     entering: Path
     """The first ones, to that of the interface `ENTRY`."""
+    change: Callable[[int], None]
+    """Has `CHANGES` of the routes lead to another neighbour of the same port, the same one for the same number."""
     rules: tuple[Path, Path]
     """The routes as l3fwd reads them: IPv4, and one of IPv6, without which it takes none."""
 
@@ -147,6 +151,14 @@ def full_table(setting: Setting, routes: int, ipv6_routes: int, size: int) -> It
         try:
             words = [(f"{IPv4Address(address)}/{length}", port) for address, length, port in table]
             _batch(name, folder / "batch", _commands(words, random_ipv6_prefixes(ipv6_routes)))
+
+            def change(turn: int) -> None:
+                lines = [
+                    f"route replace {prefix} via {_NETWORKS[port]}{2 + (number // PORTS + turn) % HOPS}"
+                    for number, (prefix, port) in enumerate(words[:CHANGES])
+                ]
+                _batch(name, folder / "changes", lines)
+
             rules = folder / "rules4", folder / "rules6"
             rules[0].write_text("".join(f"R{prefix} {port}\n" for prefix, port in words))
             rules[1].write_text("R2001:0db8:0000:0000:0000:0000:0000:0000/32 0\n")
@@ -158,6 +170,7 @@ def full_table(setting: Setting, routes: int, ipv6_routes: int, size: int) -> It
                 (to_ports[0], to_ports[1]),
                 _capture(folder / "foreign.pcap", _NOBODY, 0, table, size),
                 _capture(folder / "entering.pcap", ENTRY_MAC, 0, table, size),
+                change,
                 rules,
             )
         finally:

@@ -20,11 +20,12 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import partial
+from itertools import count
 from pathlib import Path
 
 from tailrace import __version__
 from tailrace.bench.compare import Plan, Side, Step, compare, total_seconds
-from tailrace.bench.full_table import ENTRY, ENTRY_MAC, FullTable, full_table
+from tailrace.bench.full_table import CHANGES, ENTRY, ENTRY_MAC, FullTable, full_table
 from tailrace.bench.idle import cpu_seconds
 from tailrace.bench.model import Comparison, Figures, Ratio, Sample
 from tailrace.bench.setting import Setting, check_alive
@@ -174,12 +175,14 @@ def _router(plan: RoutingPlan, table: FullTable, setting: Setting, cores: int = 
         if loaded is None:
             raise Fault(f"{NAME} does not say how long it took to know the routes")
 
+        turn = count(1)
+
         def packets() -> int:
-            counters = asked.call("show", most=0)["counters"]
-            return sum(int(each["forwarded"]) for each in counters["routed"])
+            return _counted(asked).forwarded
 
         def measured() -> Figures:
-            return {**_window(plan, process, packets, cores), "load_seconds": float(loaded[1])}
+            window = _window(plan, process, packets, cores)
+            return {**window, "load_seconds": float(loaded[1]), **_changes(plan, table, asked, next(turn))}
 
         samples = setting.samples([process], measured)
         asked.close()
@@ -187,6 +190,42 @@ def _router(plan: RoutingPlan, table: FullTable, setting: Setting, cores: int = 
     finally:
         with undisturbed():
             launcher.state.undo(process)
+
+
+@dataclass(frozen=True)
+class _Counted:
+    """What a router has counted."""
+
+    forwarded: int
+    others: int
+    """Frames that the kernel has got, or that were dropped."""
+    messages: int
+    lost: int
+    """How often messages of the kernel were."""
+
+
+def _counted(router: Control) -> _Counted:
+    counters = router.call("show", most=0)["counters"]
+    frames = {name: sum(int(port[name]) for port in counters["routed"]) for name in counters["routed"][0]}
+    forwarded = frames.pop("forwarded")
+    return _Counted(forwarded, sum(frames.values()), counters["netlink"]["messages"], counters["netlink"]["lost"])
+
+
+def _changes(plan: RoutingPlan, table: FullTable, router: Control, turn: int) -> Figures:
+    """Changes routes in the kernel as fast as it takes them, while frames move; ends when the router knows the last.
+    Raises Fault if it does not get to know them one by one."""
+    wanted, before, began = min(CHANGES, plan.routes), _counted(router), time.monotonic()
+    table.change(turn)
+    while (after := _counted(router)).messages < before.messages + wanted:
+        if after.lost != before.lost or time.monotonic() - began > _READY_SECONDS:
+            raise Fault(f"the router has heard {after.messages - before.messages} of {wanted} changes of routes")
+        time.sleep(0.01)
+    seconds = time.monotonic() - began
+    return {
+        "changes_per_second": round(wanted / seconds),
+        "forwarded_meanwhile": after.forwarded - before.forwarded,
+        "not_forwarded": after.others - before.others,
+    }
 
 
 def _router_2(plan: RoutingPlan, table: FullTable, setting: Setting) -> list[Sample]:

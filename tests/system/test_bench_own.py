@@ -127,6 +127,8 @@ def test_a_comparison_has_every_side_and_its_ratios(
         for side in sides:
             assert all(value >= 0 for value in pair[side].values())
             assert any(value > 0 for value in pair[side].values())
+        if "router" in sides:  # routes were changed while frames moved
+            assert pair["router"]["forwarded_meanwhile"] > 0 and pair["router"]["not_forwarded"] == 0
     assert result["ratios"][ratios] > 0
     assert not (tmp_path / "state").exists()
 
