@@ -40,7 +40,7 @@ from tailrace.bench.table import (
     start_table,
 )
 from tailrace.bench.traffic import KINDS, PLAIN
-from tailrace.cli.bench_elastic import migration, plug
+from tailrace.cli.bench_elastic import handover, migration, plug
 from tailrace.cli.bench_finish import JsonOption, finish
 from tailrace.cli.bench_host import host
 from tailrace.errors import Mistake
@@ -708,6 +708,7 @@ def interrupts(
 app.command()(host)
 app.command()(plug)
 app.command()(migration)
+app.command()(handover)
 
 
 def _parse_cores(text: str | None) -> tuple[int, int] | None:

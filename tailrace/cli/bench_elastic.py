@@ -1,4 +1,4 @@
-"""`tailrace bench plug` and `tailrace bench migration`: what grows, shrinks and moves while frames do."""
+"""`tailrace bench plug`, `migration` and `handover`: what grows, shrinks, moves and is replaced while frames move."""
 
 from __future__ import annotations
 
@@ -7,9 +7,10 @@ from typing import Annotated
 
 import typer
 
+from tailrace.bench import handover as bench_handover
 from tailrace.bench import migration as bench_migration
 from tailrace.bench import plug as bench_plug
-from tailrace.bench.table import migration_table, plug_table
+from tailrace.bench.table import Column, comparison_table, migration_table, plug_table
 from tailrace.cli.bench_finish import JsonOption, finish
 
 
@@ -62,5 +63,36 @@ def migration(
         lambda: bench_migration.MigrationPlan(times, rate),
         bench_migration.run,
         partial(migration_table, title="A machine moves to another node"),
+        as_json=as_json,
+    )
+
+
+def handover(
+    connections: Annotated[int, typer.Option(metavar="N", help="Connections: 1000 to 4000000.")] = 1_000_000,
+    pairs: Annotated[int, typer.Option(metavar="N", help="How often they are handed over.")] = 3,
+    as_json: JsonOption = False,
+) -> None:
+    """How long the connections of a firewall take to the instance that replaces it.
+
+    \b
+    sudo tailrace bench handover
+    sudo tailrace bench handover --connections 100000 --pairs 9 --json
+
+    Two instances, neither of which has frames to forward. all: every connection, which in `apply` is before frames are
+    led to the new instance. rest: once more, what was seen since; here that is nothing, so it is the time to look.
+    """
+    finish(
+        lambda: bench_handover.HandOverPlan(pairs=pairs, connections=connections),
+        bench_handover.run,
+        partial(
+            comparison_table,
+            title=f"{connections} connections handed over to another instance",
+            columns=[
+                Column("seconds", "all s", 2),
+                Column("rest_seconds", "rest s", 3),
+                Column("per_second", "connections/s", 0),
+            ],
+            notes=["Established TCP connections over IPv4, by the node's own calls, on two cores."],
+        ),
         as_json=as_json,
     )

@@ -133,6 +133,14 @@ def test_a_comparison_has_every_side_and_its_ratios(
     assert not (tmp_path / "state").exists()
 
 
+def test_connections_are_handed_over(tailrace: Path, tmp_path: Path) -> None:
+    done = bench(tailrace, tmp_path, "handover", "--connections", "20000", "--pairs", "1", "--json")
+    assert done.returncode == 0, done.stderr
+    (pair,) = json.loads(done.stdout)["pairs"]
+    assert pair["firewall"]["taken"] >= 19980 and pair["firewall"]["seconds"] > 0
+    assert not (tmp_path / "state").exists()
+
+
 def test_a_configuration_of_many_chains(tailrace: Path, tmp_path: Path) -> None:
     done = bench(tailrace, tmp_path, "apply", "--chains", "100", "--times", "2", "--json")
     assert done.returncode == 0, done.stderr
