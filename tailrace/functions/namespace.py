@@ -22,7 +22,7 @@ from tailrace.spec.kind import Network, Route
 
 _SWITCHES = ("net.ipv4.ip_forward=1", "net.ipv6.conf.all.forwarding=1")
 _PROTOCOL = "116"
-"""Of the routes that a spec gives (rtnetlink(7), rtm_protocol): others are not ours."""
+"""Of the routes and neighbours that a spec gives (rtnetlink(7), rtm_protocol): others are not ours."""
 
 
 def prepare_namespace(state: State, function: str, network: Network, group: int) -> str:
@@ -41,7 +41,9 @@ def prepare_namespace(state: State, function: str, network: Network, group: int)
     run_system("sysctl", "-qw", *_SWITCHES, namespace=thing.name)
     _ip(thing.name, "link", "set", "lo", "up")
     for number, addresses in enumerate(network.addresses):
-        _port(thing.name, f"port{number}", addresses, group)
+        mac = network.macs[number] if network.macs else None
+        _port(thing.name, f"port{number}", addresses, group, mac)
+    _neighbours(thing.name, network)
     for version in (4, 6):
         _routes(thing.name, version, network.routes)
     return thing.name
@@ -56,8 +58,9 @@ def _listed(namespace: str, *words: str) -> list[dict[str, Any]]:
     return found
 
 
-def _port(namespace: str, name: str, addresses: tuple[str, ...], group: int) -> None:
-    """A port's TAP interface, up. Of its addresses those are the spec's to say that it has any of."""
+def _port(namespace: str, name: str, addresses: tuple[str, ...], group: int, mac: str | None) -> None:
+    """A port's TAP interface, up, with this MAC address if one is given. Of its addresses those are the spec's to say
+    that it has any of."""
     there = {each["ifname"]: each for each in _listed(namespace, "address", "show")}
     if name not in there:
         _ip(namespace, "tuntap", "add", "dev", name, "mode", "tap", "multi_queue", "group", str(group))
@@ -67,7 +70,18 @@ def _port(namespace: str, name: str, addresses: tuple[str, ...], group: int) -> 
             _ip(namespace, "address", "delete", address, "dev", name)
     for address in addresses:
         _ip(namespace, "address", "replace", address, "dev", name)
-    _ip(namespace, "link", "set", name, "up")
+    _ip(namespace, "link", "set", name, *(("address", mac) if mac is not None else ()), "up")
+
+
+def _neighbours(namespace: str, network: Network) -> None:
+    """Those that the spec gives; those that it has given before, and does not any more, are forgotten."""
+    wanted = {address for address, _, _ in network.neighbours}
+    for address, mac, port in network.neighbours:
+        of = ("dev", f"port{port}", "nud", "permanent", "protocol", _PROTOCOL)
+        _ip(namespace, "neighbour", "replace", address, "lladdr", mac, *of)
+    for found in _listed(namespace, "neighbour", "show", "nud", "permanent", "proto", _PROTOCOL):
+        if found["dst"] not in wanted:
+            _ip(namespace, "neighbour", "delete", found["dst"], "dev", found["dev"])
 
 
 def _routes(namespace: str, version: int, routes: tuple[Route, ...]) -> None:

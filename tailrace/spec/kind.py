@@ -29,6 +29,10 @@ class Network:
     addresses: tuple[tuple[str, ...], ...]
     """Of each port, as ADDRESS/LENGTH; none: they are somebody else's to set."""
     routes: tuple[Route, ...] = ()
+    macs: tuple[str | None, ...] = ()
+    """Of each port that has one given."""
+    neighbours: tuple[tuple[str, str, int], ...] = ()
+    """Those that are given: address, MAC address, and number of the port that it is at."""
 
 
 class Settings(Model):

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import ipaddress
 from collections.abc import Iterator
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 from pydantic import BeforeValidator, Field, WithJsonSchema
 
@@ -13,11 +13,13 @@ from tailrace.spec import units
 from tailrace.spec.fields import OneOrMany, short
 from tailrace.spec.kind import Network, Route, Settings
 from tailrace.spec.position import Location
+from tailrace.spec.virtual_function import Station
 
 MOST_ROUTES = 1 << 22
 _ADDRESS = r"^[0-9a-fA-F:.]+$"
 _WITH_LENGTH = r"^[0-9a-fA-F:.]+/[0-9]{1,3}$"
-_PORTS = ("port0", "port1")
+PortName = Literal["port0", "port1"]
+_PORTS: tuple[PortName, ...] = ("port0", "port1")
 #: Bytes of tables, as the program takes them (dataplane/functions/router_table.c): at least, and for each route.
 _TABLES = 160 << 20
 _IPV4_ROUTE, _IPV6_ROUTE = 640, 3700
@@ -87,6 +89,14 @@ class Router(Settings):
         description="by prefix: the neighbour that leads there, or several that share the flows. Others may be added "
         "in its network namespace while it runs",
     )
+    macs: dict[PortName, Station] = Field(
+        default_factory=dict, description="the MAC addresses of its ports; random ones unless given"
+    )
+    neighbours: dict[NextHop, Station] = Field(
+        default_factory=dict,
+        description="MAC addresses of neighbours that are not asked for them; others are found by ARP and neighbour "
+        "discovery",
+    )
     ipv4_routes: int = Field(16384, ge=1, le=MOST_ROUTES, description="the most IPv4 routes that it has room for")
     ipv6_routes: int = Field(16384, ge=1, le=MOST_ROUTES, description="the most IPv6 routes that it has room for")
 
@@ -99,7 +109,16 @@ class Router(Settings):
             Route(prefix, tuple((hop, port) for hop in hops if (port := self._port_of(hop)) is not None))
             for prefix, hops in self.routes.items()
         )
-        return Network((tuple(self.port0), tuple(self.port1)), tuple(routes))
+        return Network(
+            (tuple(self.port0), tuple(self.port1)),
+            tuple(routes),
+            tuple(self.macs.get(port) for port in _PORTS) if self.macs else (),
+            tuple(
+                (address, mac, port)
+                for address, mac in self.neighbours.items()
+                if (port := self._port_of(address)) is not None
+            ),
+        )
 
     def tables_mib(self) -> int:
         needed = _TABLES + _IPV4_ROUTE * self.ipv4_routes + _IPV6_ROUTE * self.ipv6_routes
@@ -116,6 +135,12 @@ class Router(Settings):
                 if address in owners:
                     yield (port,), f"{address} is an address of {owners[address]} already; expected each once"
                 owners.setdefault(address, port)
+        for address in self.neighbours:
+            if address in owners or self._port_of(address) is None:
+                yield (
+                    ("neighbours", address),
+                    f"{address} is no other address in a prefix of a port; expected that of a neighbour",
+                )
         for prefix, hops in self.routes.items():
             for hop in hops:
                 if ipaddress.ip_address(hop).version != ipaddress.ip_network(prefix).version:

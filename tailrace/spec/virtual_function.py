@@ -22,6 +22,10 @@ def _station(value: str) -> str:
     return value.lower()
 
 
+Station = Annotated[str, AfterValidator(_station), text_schema(MAC, "02:00:00:00:00:0a")]
+"""A MAC address."""
+
+
 def _mbps(value: int) -> int:
     if value % 1_000_000:
         raise ValueError(f"{units.show_bit_rate(value)} is no whole number of Mbps; expected one such as 100Mbps")
@@ -38,7 +42,7 @@ class VirtualFunction(Model):
         min_length=1, max_length=32, description="the card: its Linux interface, or the PCI address of its port"
     )
     number: int = Field(ge=0, le=MOST_NUMBER, description="which of its functions: 0 is the first")
-    mac: Annotated[str, AfterValidator(_station), text_schema(MAC, "02:00:00:00:00:0a")] | None = Field(
+    mac: Station | None = Field(
         None, description="its address: the card gives it frames to this one alone, and to several"
     )
     vlan: int | None = Field(

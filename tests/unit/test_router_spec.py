@@ -40,6 +40,26 @@ def test_every_word_reaches_the_program_or_the_namespace() -> None:
     )
 
 
+def test_stations_reach_the_namespace_with_the_ports_that_they_are_at() -> None:
+    macs = "macs: {port1: '02:00:00:00:00:0A'}"
+    near = (
+        "neighbours: {10.0.1.2: '02:00:00:00:00:0b', 'fd00:1::2': '02:00:00:00:00:0c', 10.0.0.9: '02:00:00:00:00:0d'}"
+    )
+    (function,) = plan(edge(f"{PORTS}, {macs}, {near}")).functions
+    assert function.network is not None and function.network.macs == (None, "02:00:00:00:00:0a")
+    assert function.network.neighbours == (
+        ("10.0.1.2", "02:00:00:00:00:0b", 1),
+        ("fd00:1::2", "02:00:00:00:00:0c", 1),
+        ("10.0.0.9", "02:00:00:00:00:0d", 0),
+    )
+
+
+@pytest.mark.parametrize("address", ["10.0.0.1", "192.0.2.1"])
+def test_a_neighbour_is_another_one_in_a_network_of_a_port(address: str) -> None:
+    with pytest.raises(Mistake, match=f"{address} is no other address"):
+        plan(edge(f"{PORTS}, neighbours: {{{address}: '02:00:00:00:00:0b'}}"))
+
+
 def test_its_tables_have_room_beside_the_buffers() -> None:
     made = make_plan(parse_spec(edge("ipv4_routes: 1000000, ipv6_routes: 200000"), "s"), cpus=CPUS, real_time=None)
     (function,) = made.functions
