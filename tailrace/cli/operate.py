@@ -14,7 +14,16 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from tailrace.cli.output import Screen, ask, can_ask, error_line, plain_table, print_json, print_line, telling
+from tailrace.cli.output import (
+    ask,
+    can_ask,
+    error_line,
+    plain_console,
+    plain_table,
+    print_json,
+    print_line,
+    telling,
+)
 from tailrace.errors import ExitCode, Mistake
 from tailrace.node import client
 from tailrace.node.client import NoService
@@ -110,7 +119,7 @@ def plan(spec_path: Path, *, huge: bool | None, as_json: bool) -> int:
     if as_json:
         print_json(_without(wanted, "nothing"))
     else:
-        show_difference(wanted, Screen(highlight=False))
+        show_difference(wanted, plain_console())
         if wanted["version"] is None:
             print_line("Nothing is up: `tailrace up` creates all of this.")
         elif not wanted["nothing"] and not wanted["needs_restart"]:
@@ -130,7 +139,7 @@ def apply(spec_path: Path, *, huge: bool | None, base: int | None, yes: bool, as
             _notes(notes)
         if not wanted["nothing"]:
             if not as_json:
-                show_difference(wanted, Screen(highlight=False))
+                show_difference(wanted, plain_console())
             if not wanted["needs_restart"]:
                 sys.stdout.flush()
                 ask("Make these changes?")
@@ -248,7 +257,7 @@ def _tell_applied(applied: Answer, same: str, more: str, *, as_json: bool) -> No
         _notes(applied["notes"])
         print_line(f"Version {applied['version']}: {same}.")
         return
-    show_difference(applied, Screen(highlight=False))
+    show_difference(applied, plain_console())
     _notes(applied["notes"])
     print_line(f"Version {applied['version']} is up{_way_back(applied)}")
     if more:
@@ -329,7 +338,7 @@ def status(*, as_json: bool) -> int:
     print_line(f"{head}: {found['spec']}{version}")
     if found["service"] is None and found["owner"] is None:
         print_line(f"note: no service watches it; `tailrace up {found['spec']}` starts one")
-    _show_status(found, Screen(highlight=False))
+    _show_status(found, plain_console())
     return code
 
 

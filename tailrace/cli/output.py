@@ -14,12 +14,10 @@ from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING, Any
 
-from rich.console import Console
-from rich.text import Text
-
 from tailrace.errors import Declined, ExitCode, Interrupted, TailraceError
 
 if TYPE_CHECKING:
+    from rich.console import Console
     from rich.table import Table
 
     from tailrace.measure.session import Finished
@@ -96,13 +94,6 @@ def _flush() -> OSError | None:
     return None
 
 
-class Screen(Console):
-    """Rich's console, where a reader that has gone is an error like any other: `run_command` knows what to do."""
-
-    def on_broken_pipe(self) -> None:
-        raise
-
-
 def note(message: str) -> None:
     """A line for whoever watches, on standard error."""
     if not is_quiet():
@@ -113,9 +104,18 @@ def print_json(document: Any) -> None:
     sys.stdout.write(json.dumps(document, indent=1, ensure_ascii=False) + "\n")
 
 
+def plain_console() -> Console:
+    """For lines and tables of which nothing is coloured by what it looks like."""
+    from tailrace.cli.screen import Screen
+
+    return Screen(highlight=False)
+
+
 def wide_console() -> Console:
     """For tables and trees: as wide as the terminal, and as their longest line where there is none, so that a file or
     another program gets all of it."""
+    from tailrace.cli.screen import Screen
+
     return Screen() if sys.stdout.isatty() else Screen(width=10_000)
 
 
@@ -235,7 +235,11 @@ def show_finished(finished: Finished, *, as_json: bool) -> int:
 
 
 def _show_run(finished: Finished, *, as_json: bool) -> None:
-    from tailrace.report.table import print_run, print_summary  # not loaded by commands that measure nothing
+    # Not loaded by commands that measure nothing.
+    from rich.text import Text
+
+    from tailrace.cli.screen import Screen
+    from tailrace.report.table import print_run, print_summary
 
     if as_json:
         document = finished.run.model_dump(mode="json")

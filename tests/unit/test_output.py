@@ -12,7 +12,8 @@ from typing import TextIO
 
 import pytest
 
-from tailrace.cli.output import Screen, orderly, print_line, run_command, telling
+from tailrace.cli.output import orderly, print_line, run_command, telling
+from tailrace.cli.screen import Screen
 from tailrace.process.process import undisturbed
 
 FULL = Path("/dev/full")
@@ -110,3 +111,15 @@ def test_a_command_that_was_started_to_outlive_its_terminal_does() -> None:
     signal.signal(signal.SIGHUP, signal.SIG_IGN)
     with orderly():
         signal.raise_signal(signal.SIGHUP)
+
+
+def test_a_command_that_only_asks_loads_neither_tables_nor_models() -> None:
+    """Its start is all of the time that it takes."""
+    program = (
+        "import sys; sys.argv = ['tailrace', 'status', '--json']\n"
+        "import tailrace.cli.main, tailrace.cli.operate, tailrace.node.client\n"
+        "tailrace.cli.main.operate.status  # loaded as it is used\n"
+        "print(sorted({'rich', 'pydantic', 'yaml'} & set(sys.modules)))"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert done.stdout == "[]\n"
