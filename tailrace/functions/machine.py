@@ -37,7 +37,6 @@ from tailrace.functions.domain import (
     mac_address,
     machine_id,
 )
-from tailrace.functions.guest_tuning import kernel_arguments, tune
 from tailrace.functions.images import DEFAULT, Image, images_folder, machine_image
 from tailrace.functions.names import outer_name
 from tailrace.functions.program import BUFFERS_MIB, NAME, READY, function_command, wait_until_ready
@@ -183,6 +182,8 @@ class InMachine(Starter):
         if says:
             wait_until_ready(launcher, process, deadline, self.last_lines)
             if profile := machine_profile(launcher.logs, process.name):
+                from tailrace.functions.guest_tuning import tune  # loaded only where something is tuned
+
                 tune(launcher.log(process.name).with_suffix(".agent"), profile)
 
     def save(self, process: Process, path: Path) -> int:
@@ -361,6 +362,8 @@ def _tuning(instance: Instance, image: Image | Disks) -> list[str]:
     """What its kernel is told for the profile of its image."""
     if not isinstance(image, Image) or not image.profile:
         return []
+    from tailrace.functions.guest_tuning import kernel_arguments  # loaded only where something is tuned
+
     return [*kernel_arguments(image.profile, image.kernel, instance.most_cpus), f"tailrace.profile={image.profile}"]
 
 

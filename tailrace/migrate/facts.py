@@ -9,6 +9,7 @@ import os
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field
+from functools import cache
 from pathlib import Path
 from typing import Any, Literal
 from xml.etree import ElementTree
@@ -92,14 +93,19 @@ class Facts:
     """The memory of each NUMA node, in MiB."""
 
 
-_READER = TypeAdapter(Facts)
 _MOST_DEVICES = 64
+
+
+@cache
+def _reader() -> TypeAdapter[Facts]:
+    """Made when it is needed."""
+    return TypeAdapter(Facts)
 
 
 def read_facts(data: Any) -> Facts:
     """Facts that another node has sent. Raises Mistake where they are of another version's."""
     try:
-        return _READER.validate_python(data)
+        return _reader().validate_python(data)
     except ValidationError as error:
         first = error.errors(include_url=False, include_input=False)[0]
         at = ".".join(map(str, first["loc"]))
