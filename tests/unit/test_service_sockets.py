@@ -267,9 +267,10 @@ def test_who_reads_nothing_is_left(service: Service, tmp_path: Path, monkeypatch
         (b"220 smtp.example.org\r\n", "not the socket of a service of Tailrace's"),
         (b'{"jsonrpc":"2.0","id":1,"error":{"code":-32601,"message":"no method"}}\n', "not the socket of a service"),
         (b'{"jsonrpc":"2.0","id":1,"result":{}}\n', "not the socket of a service"),
-        (
+        pytest.param(  # named, because processes of pytest's that share the tests have to know them by the same names
             b'{"jsonrpc":"2.0","id":1,"result":{"api":99,"version":"9.0"}}\n',
             f"end it with `kill {os.getpid()}`",
+            id="no process",
         ),
         (
             b'{"jsonrpc":"2.0","id":1,"result":{"api":99,"pid":4711,"version":"9.0"}}\n',
