@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "ask.h"
 #include "common/device.h"
 #include "common/log.h"
 #include "common/option.h"
@@ -32,6 +33,7 @@ static const char usage[] =
 	"  --queues N         of each port, and the most threads that it may be given while it runs (default: one)\n"
 	"  --memory MIB       memory for packet buffers (default: 32)\n"
 	"  --control PATH     answer at this Unix socket what `tailrace function show` asks for: counters and tables\n"
+	"  --ask PATH         send the line from standard input to another one's --control, and print its answer\n"
 	"  --set NAME=VALUE   a setting of the function; may be repeated\n"
 	"  --commands FIFO    take lines from there while it forwards: `address 0|1 MAC` gives a port another address\n"
 	"  --huge             take it from 2 MiB pages (reserve them in\n"
@@ -105,6 +107,7 @@ struct options options_parse(int argc, char **argv)
 		CORE,
 		QUEUES,
 		CONTROL,
+		ASK,
 		SET,
 		COMMANDS,
 		MEMORY,
@@ -119,6 +122,7 @@ struct options options_parse(int argc, char **argv)
 		{"core", required_argument, NULL, CORE},
 		{"queues", required_argument, NULL, QUEUES},
 		{"control", required_argument, NULL, CONTROL},
+		{"ask", required_argument, NULL, ASK},
 		{"set", required_argument, NULL, SET},
 		{"commands", required_argument, NULL, COMMANDS},
 		{"memory", required_argument, NULL, MEMORY},
@@ -169,6 +173,8 @@ struct options options_parse(int argc, char **argv)
 		case CONTROL:
 			options.control = optarg;
 			break;
+		case ASK:
+			exit(ask(optarg));
 		case SET:
 			if (nb_settings == SETTINGS) {
 				log_error("--set %s: more than %d settings", optarg, SETTINGS);

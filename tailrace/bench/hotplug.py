@@ -86,7 +86,7 @@ def _machine(setting: Setting, pool: tuple[int, int], most: int) -> Iterator[tup
         runtime, deadline = InMachine(), time.monotonic() + InMachine.patience
         process = runtime.start(launcher, instance).process
         runtime.wait(launcher, process, instance.place, deadline)
-        inside = launcher.log(_NAME).with_suffix(".agent")
+        inside = agent.beside(launcher.log(_NAME))
         _wait_listens(inside, deadline)
         yield process.outside, inside
     finally:

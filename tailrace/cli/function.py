@@ -462,6 +462,7 @@ def _import(file: Path, state: Path | None, *, as_json: bool) -> int:
 
 
 def _verify(name: str, *, as_json: bool) -> int:
+    from tailrace.functions import agent
     from tailrace.functions.guest_tuning import lost, verify
     from tailrace.functions.machine import machine_profile
     from tailrace.host import show
@@ -470,7 +471,7 @@ def _verify(name: str, *, as_json: bool) -> int:
     profile = machine_profile(logs, process.name)
     if not profile:
         raise Mistake(f"{name} is not tuned inside; `tailrace image build NAME --profile latency` makes such an image")
-    found = verify(logs / f"{process.name}.agent", profile)
+    found = verify(agent.beside(logs / f"{process.name}.log"), profile)
     wrong = lost(found)
     document = show.check_document(found)
     if as_json:

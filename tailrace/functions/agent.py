@@ -19,6 +19,8 @@ _MOST = 1 << 20
 _TOLD_SECONDS = 10
 COMMANDS = "/run/commands"
 """Where functions/guest/init lets the function take commands from."""
+FUNCTION = "/run/function"
+"""Where it lets the function answer at."""
 _ANSWER = re.compile(rb"^(\d{1,3}) ((?:[A-Za-z0-9+/]{4})*(?:[A-Za-z0-9+/]{2}[A-Za-z0-9+/=]=)?)\r?\n", re.MULTILINE)
 
 
@@ -44,13 +46,25 @@ def ask_bytes(path: Path, command: str, seconds: float = 30.0) -> bytes:
         raise Failure(f"the machine's agent cannot be reached ({path}: {error.strerror})") from None
     if code != 0:
         words = " ".join(printed.decode(errors="replace").split()) or f"status {code}"
-        raise Failure(f"inside the machine, `{command}` has failed: {words}")
+        raise Failure(f"inside the machine, `{command.partition(chr(10))[0]}` has failed: {words}")
     return printed
 
 
 def ask(path: Path, command: str, seconds: float = 30.0) -> str:
     """The same, as text."""
     return ask_bytes(path, command, seconds).decode(errors="replace")
+
+
+def beside(log: Path) -> Path:
+    """The socket of the third serial port of the machine whose console is that log."""
+    return log.with_suffix(".agent")
+
+
+def call(path: Path, request: str, seconds: float = 30.0) -> str:
+    """What the function inside answers to a request of its control socket, a line of JSON each. Raises Failure."""
+    none = "no function of Tailrace answers: it has `driver: linux`, or its image has to be built again"
+    there = f"[ -S {FUNCTION} ] || {{ echo '{none}'; exit 1; }}"
+    return ask(path, f"{there}\ntailrace-vnf --ask {FUNCTION} <<'END'\n{request}\nEND\n", seconds)
 
 
 def taken_up(epoch: int, entropy: bytes) -> list[str]:

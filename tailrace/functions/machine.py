@@ -184,7 +184,7 @@ class InMachine(Starter):
             if profile := machine_profile(launcher.logs, process.name):
                 from tailrace.functions.guest_tuning import tune  # loaded only where something is tuned
 
-                tune(launcher.log(process.name).with_suffix(".agent"), profile)
+                tune(agent.beside(launcher.log(process.name)), profile)
 
     def save(self, process: Process, path: Path) -> int:
         return saved.save(process.outside, path)
@@ -329,7 +329,7 @@ def machine_setting(
         command_line=" ".join([_command_line(instance, nics), *_tuning(instance, image)]),
         disks=image if isinstance(image, Disks) else None,
         console=console,
-        agent=console.with_suffix(".agent"),
+        agent=agent.beside(console),
         user=f"+{qemu_user()}:+{instance.group}",
         acceleration="kvm" if kind == "kvm" else "tcg",
         keeps_cpus=alone and kind == "kvm",

@@ -5,16 +5,20 @@ All functions are shown the same way: what they count and which tables they have
 
 from __future__ import annotations
 
+import json
+import secrets
 import stat
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 from pydantic import BaseModel, ValidationError
 
-from tailrace.errors import Fault, Mistake
+from tailrace.errors import Failure, Fault, Mistake
+from tailrace.functions import agent
 from tailrace.functions.program import control_beside
 from tailrace.node.record import Process, State
-from tailrace.switch.control import Control, ControlLost
+from tailrace.switch.control import Control, ControlLost, request_line, result_of
 
 Cell = int | str | list[str] | None
 Ports = list[dict[str, int | str]]
@@ -67,7 +71,8 @@ def tell(state: State, process: Process, told: dict[str, Any]) -> None:
 
 
 def call(state: State, process: Process, method: str, **params: Any) -> Any:
-    """Calls a method of a function that is up. Raises Mistake, Failure."""
+    """Calls a method of a function that is up: at its control socket, or by the agent of its machine. Raises Mistake,
+    Failure."""
     path = control_beside(state.sockets / f"{process.name}.0" / "sock")
     try:
         # A function could have put a link there before its folder was closed.
@@ -76,10 +81,11 @@ def call(state: State, process: Process, method: str, **params: Any) -> Any:
         there = False
     except OSError as error:
         raise Mistake(f"{path}: {error.strerror}; run as the user who has started it (sudo)") from None
+    inside = agent.beside(state.logs / f"{process.name}.log")
+    if not there and inside.is_socket():
+        return _call_inside(inside, process.name, method, params)
     if not there:
-        raise Mistake(
-            f"{process.name} cannot be asked; expected one of Tailrace's own kinds, in a process or a container"
-        )
+        raise Mistake(f"{process.name} cannot be asked; expected one of Tailrace's own kinds")
     try:
         control = Control(path)
         try:
@@ -88,6 +94,20 @@ def call(state: State, process: Process, method: str, **params: Any) -> Any:
             control.close()
     except ControlLost as error:
         raise Mistake(f"{error}; run as the user who has started it (sudo)") from None
+
+
+def _call_inside(path: Path, name: str, method: str, params: dict[str, Any]) -> Any:
+    number = secrets.randbits(32)  # what answers may be asked by others too, and have been too late for them
+    try:
+        said = agent.call(path, request_line(number, method, params))
+        answer = json.loads(said)
+    except Failure as error:
+        raise Failure(f"{name}: {error}") from None
+    except ValueError:
+        answer = None
+    if not isinstance(answer, dict) or answer.get("id") != number:
+        raise Fault(f"{name} answers with something else than what it was asked")
+    return result_of(method, answer)
 
 
 def _by_port(ports: Ports) -> Iterator[tuple[str, list[int]]]:

@@ -9,7 +9,7 @@ import select
 import socket
 import struct
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -39,6 +39,19 @@ class ControlError(Failure):
 
 class ControlLost(Failure):
     """The other side is gone or does not answer."""
+
+
+def request_line(number: int, method: str, params: Mapping[str, Any]) -> str:
+    """A call, without the end of its line."""
+    return json.dumps({"jsonrpc": "2.0", "id": number, "method": method, "params": params})
+
+
+def result_of(method: str, answer: Mapping[str, Any]) -> Any:
+    """What the answer to a call says. Raises ControlError if it was refused."""
+    if "error" in answer:
+        refused = answer["error"]
+        raise ControlError(method, int(refused["code"]), str(refused["message"]), refused.get("data"))
+    return answer["result"]
 
 
 class _Lines:
@@ -110,10 +123,9 @@ class Control:
         self._next += 1
         timeout = self._socket.gettimeout()
         deadline = None if timeout is None else time.monotonic() + timeout
-        request = {"jsonrpc": "2.0", "id": self._next, "method": method, "params": params}
         _log.debug("%s: %s", self.path.name, method)
         try:
-            self._socket.sendall(json.dumps(request).encode() + b"\n")
+            self._socket.sendall(request_line(self._next, method, params).encode() + b"\n")
             self.waiting = self._next
             answer = self._answer(deadline)
             while answer.get("id") in range(1, self._next):
@@ -124,10 +136,7 @@ class Control:
             raise ControlLost(f"{self.path}: connection lost ({error.strerror})") from None
         finally:
             self.waiting = None
-        if "error" in answer:
-            refused = answer["error"]
-            raise ControlError(method, int(refused["code"]), str(refused["message"]), refused.get("data"))
-        return answer["result"]
+        return result_of(method, answer)
 
     def notify(self, method: str, **params: Any) -> None:
         """Sends what is not answered. Raises ControlLost."""

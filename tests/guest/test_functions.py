@@ -91,6 +91,14 @@ def test_a_measurement_loses_no_frame_and_says_who_ran_where(node: Command) -> N
     assert "first runs in a machine, second runs in a container, third runs in a process" in result["notes"]
 
 
+def test_a_function_shows_its_counters_wherever_it_lives(node: Command) -> None:
+    for name in ("first", "second", "third"):
+        shown = json.loads(node("function", "show", name, "--json").stdout)
+        counted = shown["counters"]["ports"]
+        assert shown["function"] == "skeleton" and [each["drop_function"] for each in counted] == [0, 0]
+        assert min(each["received"] for each in counted) > 500, "of the measurement before"
+
+
 def test_the_machine_is_confined_and_pinned(node: Command) -> None:
     domain = connect().lookupByName(own(node, "first"))
     xml = domain.XMLDesc()

@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+import base64
 import json
 import socket
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from tailrace.errors import Fault, Mistake
-from tailrace.functions.show import Shown, ask
+from tailrace.errors import Failure, Fault, Mistake
+from tailrace.functions import agent
+from tailrace.functions.show import Shown, ask, tell
 from tailrace.node.record import Process, Record, State
+from tailrace.switch.control import ControlError
 
 ANSWER = {
     "function": "router",
@@ -37,6 +41,31 @@ def fixture_state(tmp_path: Path) -> State:
 
 
 EDGE = Process("edge@2", 1, 1, "tailrace-vnf", runtime="process")
+
+
+@contextmanager
+def machine(state: State, status: int, answer: Callable[[dict[str, Any]], object]) -> Iterator[None]:
+    """A machine whose agent runs what it is asked to: the function inside answers so, once."""
+    state.logs.mkdir(exist_ok=True)
+    path = state.logs / "edge@2.agent"
+    with socket.socket(socket.AF_UNIX) as listener:
+        listener.bind(str(path))
+        listener.listen()
+
+        def serve() -> None:
+            connection, _ = listener.accept()
+            with connection, connection.makefile("rb") as stream:
+                command = base64.b64decode(stream.readline()).decode()
+                assert f"\ntailrace-vnf --ask {agent.FUNCTION} <<'END'\n" in command
+                (request,) = [line for line in command.splitlines() if line.startswith("{")]
+                said = base64.b64encode(json.dumps(answer(json.loads(request))).encode() + b"\n")
+                connection.sendall(b"%d %s\n" % (status, said))
+
+        thread = threading.Thread(target=serve)
+        thread.start()
+        yield
+        thread.join(10)
+    path.unlink()
 
 
 @contextmanager
@@ -80,4 +109,26 @@ def test_what_cannot_be_asked_is_said(state: State) -> None:
         ask(state, EDGE, 7)
     control.unlink()
     with function(state, {"function": 1}), pytest.raises(Fault, match="answers with something else"):
+        ask(state, EDGE, 7)
+
+
+def test_a_function_in_a_machine_answers_by_the_agent(state: State) -> None:
+    def answers(asked: dict[str, Any]) -> object:
+        assert asked["method"] == "show" and asked["params"] == {"most": 7}
+        return {"id": asked["id"], "result": ANSWER}
+
+    with machine(state, 0, answers):
+        assert ask(state, EDGE, 7).model_dump() == ANSWER
+    refusal = {"code": -32602, "message": "rules[0]: expected an object"}
+    with (
+        machine(state, 0, lambda asked: {"id": asked["id"], "error": refusal}),
+        pytest.raises(ControlError, match=r"rules\[0\]: expected an object"),
+    ):
+        tell(state, EDGE, {"rules": [1]})
+    with (
+        machine(state, 0, lambda asked: {"id": asked["id"] + 1, "result": ANSWER}),
+        pytest.raises(Fault, match="edge@2 answers with something else"),
+    ):
+        ask(state, EDGE, 7)
+    with machine(state, 1, lambda _: "no function"), pytest.raises(Failure, match="edge@2: inside the machine"):
         ask(state, EDGE, 7)
