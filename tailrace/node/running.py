@@ -42,7 +42,7 @@ from tailrace.resources.topology import allowed_cpus, read_cpus
 from tailrace.resources.tree import Tree
 from tailrace.spec.interface import passed_through
 from tailrace.spec.model import LONGEST_SOCKET, TESTER_ENDS
-from tailrace.switch.config import configuration, instance_name, socket_of, uri_of
+from tailrace.switch.config import configuration, instance_name, planned_port, socket_of, uri_of
 from tailrace.switch.confine import check_user, close_folder, group_for, let_pass, make_folders
 from tailrace.switch.fabric import SwitchOptions, TailraceFabric
 
@@ -296,7 +296,7 @@ class Node:
 
     def wait_for(self, ports: Sequence[str], processes: Sequence[Process] | None = None) -> None:
         """Waits until somebody is attached to each of the ports. Raises Fault if what should attach has ended."""
-        owners = [each for each in self.plan.started if not set(ports).isdisjoint(each.ports)]
+        owners = [each for each in self.plan.started if not set(map(planned_port, ports)).isdisjoint(each.ports)]
         seconds = max([_ATTACH_SECONDS, *(STARTERS[each.runs].patience for each in owners)])
         deadline = time.monotonic() + seconds
         while True:

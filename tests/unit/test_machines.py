@@ -10,7 +10,9 @@ import sys
 import tarfile
 import time
 from dataclasses import replace
+from itertools import count
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 from xml.etree import ElementTree
 
@@ -27,6 +29,7 @@ from tailrace.functions.machine import machine_setting
 from tailrace.functions.names import outer_name
 from tailrace.functions.runtime import Instance
 from tailrace.functions.traits import Traits, read_traits
+from tailrace.node import running
 from tailrace.node.plan import make_plan
 from tailrace.node.planned import PlannedFunction
 from tailrace.process import reaper
@@ -465,3 +468,18 @@ def test_what_bench_start_cannot_start_is_refused() -> None:
             start.StartPlan(1, counts)
     with pytest.raises(Mistake, match="--warm: a stand-in has no state"):
         start.StartPlan(stand_in=True, warm=True)
+
+
+@pytest.mark.parametrize("port", ["f1.0", "f1@4.0"])
+def test_another_instance_of_a_machine_is_waited_for_as_long_as_the_first(
+    monkeypatch: pytest.MonkeyPatch, port: str
+) -> None:
+    """It boots for minutes where it is emulated and the host is busy."""
+    plan = make_plan(parse_spec(start.spec_of("machine", 1), "s"), cpus=[Cpu(0), Cpu(1, core=1)], real_time=None)
+    clock = count(step=5.0)
+    monkeypatch.setattr(running, "time", SimpleNamespace(monotonic=lambda: next(clock), sleep=lambda _seconds: None))
+    asked = count()
+    fabric = SimpleNamespace(ports=lambda: [SimpleNamespace(name=port, state="up" if next(asked) > 20 else "waiting")])
+    node: Any = SimpleNamespace(plan=plan, fabric=fabric, check_alive=lambda _processes: None, launcher=None)
+    running.Node.wait_for(node, [port], [])
+    assert next(asked) == 22
