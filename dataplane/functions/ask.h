@@ -6,12 +6,13 @@
 #ifndef TAILRACE_FUNCTIONS_ASK_H
 #define TAILRACE_FUNCTIONS_ASK_H
 
+enum { ASK_SECONDS = 20 };
+
 /*
  * Send the line that comes from standard input to the control socket at `path`, and write the line that comes back to
  * standard output.  Nobody is waited for longer than ASK_SECONDS at a time.  Returns the exit status: 0, or 1 after
  * logging.
  */
-enum { ASK_SECONDS = 20 };
 int ask(const char *path);
 
 #endif

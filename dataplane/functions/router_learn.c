@@ -77,14 +77,14 @@ static bool wait_for_part(struct reading *reading, int ms)
 			;
 		return true;
 	}
-	clock_gettime(CLOCK_REALTIME, &until);
+	clock_gettime(CLOCK_MONOTONIC, &until);
 	until.tv_sec += ms / 1000;
 	until.tv_nsec += ms % 1000 * 1000000;
 	if (until.tv_nsec >= 1000000000) {
 		until.tv_nsec -= 1000000000;
 		until.tv_sec++;
 	}
-	return sem_timedwait(&reading->full, &until) == 0;
+	return sem_clockwait(&reading->full, CLOCK_MONOTONIC, &until) == 0;
 }
 
 static void take_part(struct reading *reading, struct router_kernel *kernel)
