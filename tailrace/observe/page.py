@@ -6,7 +6,7 @@ import json
 import mmap
 import struct
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from operator import itemgetter
 from pathlib import Path
 
@@ -42,7 +42,7 @@ class Table:
     """Name and generation of each; the same list again for as long as there are the same slots."""
     columns: dict[str, Sequence[int]]
     """Of each field what the slots have, in their order."""
-    nothing: Sequence[int] = ()
+    nothing: Sequence[int] = field(default=(), compare=False)
     """The column of each field of which nothing was ever counted: most reasons for drops. It is soon looked at."""
 
 
