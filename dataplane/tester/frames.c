@@ -39,6 +39,7 @@ uint32_t frame_make(uint8_t *frame, uint16_t length, bool reverse)
 		.dst_port = rte_cpu_to_be_16(reverse ? FRAME_FIRST_PORT : FAR_PORT),
 		.dgram_len = rte_cpu_to_be_16(length - FRAME_SOURCE_PORT),
 	};
+	rte_be16_t checksum;
 	uint32_t sum = 0;
 
 	memcpy(&ethernet.dst_addr, reverse ? near_mac : far_mac, sizeof(near_mac));
@@ -52,6 +53,8 @@ uint32_t frame_make(uint8_t *frame, uint16_t length, bool reverse)
 		sum += (uint32_t)frame[at] << 8 | frame[at + 1];
 	while (sum > 0xffff)
 		sum = (sum & 0xffff) + (sum >> 16);
+	checksum = rte_cpu_to_be_16((uint16_t)~sum);
+	memcpy(frame + FRAME_IP_CHECKSUM, &checksum, sizeof(checksum));
 	return sum;
 }
 

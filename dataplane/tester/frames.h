@@ -112,7 +112,7 @@ void frames_close(struct frames *frames);
  */
 uint32_t frames_interleave(const uint32_t *weights, uint16_t nb_kinds, uint8_t *pattern, uint32_t size);
 
-/* Write a made frame of `length` bytes, of flow 0.  Returns its checksum base. */
+/* Write a made frame of `length` bytes, of flow 0, whole but for its signature.  Returns its checksum base. */
 uint32_t frame_make(uint8_t *frame, uint16_t length, bool reverse);
 
 /* Make a made frame one of this flow. */
