@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from statistics import median
 from typing import Any
 
@@ -67,6 +68,14 @@ def median_inside(trial: dict[str, Any], direction: str) -> float:
     (way,) = [each for each in trial["directions"] if each["name"] == direction]
     (part,) = [each for each in way["hops"]["parts"] if each["kind"] == "function"]
     return float(part["latency_us"]["p50"])
+
+
+def test_functions_that_look_at_frames_pass_those_of_one_flow(command: Command) -> None:
+    """A firewall and a router, which drop what is not sound."""
+    spec = Path(__file__).parents[2] / "examples" / "share-functions.yaml"
+    command("measure", "latency", spec, "--frames", "64", "--rate", "2kpps", "--duration", "1s", "--runs", command.runs)
+    ways = [way for trial in command.results()["trials"] for way in trial["directions"]]
+    assert ways and all(way["received"] > 0 and way["lost"] == 0 for way in ways)
 
 
 def test_a_function_of_what_is_up_is_not_replaced(command: Command) -> None:
