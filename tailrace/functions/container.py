@@ -49,8 +49,8 @@ class InContainer(Starter):
 
     name = "container"
     listens = True
+    hands_over = True
     networks = True
-    tells = True
     threads = True
     buffers_mib = BUFFERS_MIB
     patience = 30.0

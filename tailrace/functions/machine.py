@@ -37,6 +37,7 @@ from tailrace.functions.domain import (
     mac_address,
     machine_id,
 )
+from tailrace.functions.guest_tuning import kernel_arguments, tune
 from tailrace.functions.images import DEFAULT, Image, images_folder, machine_image
 from tailrace.functions.names import outer_name
 from tailrace.functions.program import BUFFERS_MIB, NAME, READY, function_command, wait_until_ready
@@ -59,8 +60,10 @@ _START_SECONDS = 120.0
 """In which QEMU runs on a busy host; the first time, libvirt asks it what it can do."""
 _ANSWER_SECONDS = 5.0
 """In which a disk of Tailrace's own, that goes on from a file, has answered."""
-_PAGES = BUFFERS_MIB // PAGE_MIB + 4
-"""Huge pages inside: those of the packet buffers, and some to spare."""
+_SYSTEM_MIB = 128
+"""Of a machine's memory: what its own system takes, beside the function."""
+_SPARE_PAGES = 4
+"""Huge pages inside, beside those of packet buffers and tables."""
 VCPU_PRIORITY = 1
 """Of the CPUs of a machine that has its own: below all that the kernel does at real-time priority."""
 _ENDED = "the function has ended with status 0"
@@ -107,6 +110,12 @@ class InMachine(Starter):
                 "medium`, or `cpus: {stacked: true}`"
             )
         return None
+
+    def refuses_memory(self, memory: int, tables_mib: int) -> str | None:
+        needed = _inner_pages(tables_mib) * PAGE_MIB + _SYSTEM_MIB
+        if not tables_mib or memory >= needed << 20:
+            return None
+        return f"{memory >> 20}MiB hold no machine whose function has tables of {tables_mib} MiB; expected {needed}MiB"
 
     def cpus_of(self, place: Place, cpus: int, most: int) -> list[int]:
         del cpus
@@ -182,8 +191,6 @@ class InMachine(Starter):
         if says:
             wait_until_ready(launcher, process, deadline, self.last_lines)
             if profile := machine_profile(launcher.logs, process.name):
-                from tailrace.functions.guest_tuning import tune  # loaded only where something is tuned
-
                 tune(agent.beside(launcher.log(process.name)), profile)
 
     def save(self, process: Process, path: Path) -> int:
@@ -355,15 +362,19 @@ def _command_line(instance: Instance, nics: tuple[Nic, ...]) -> str:
     inside = function_command(
         NAME, instance, (), core=instance.most_cpus - 1, mode="poll", huge=True, commands=agent.COMMANDS
     )
-    return " ".join([*words, f"tailrace.run={','.join(inside)}", f"tailrace.pages={_PAGES}"])
+    pages = _inner_pages(instance.tables_mib)
+    return " ".join([*words, f"tailrace.run={','.join(inside)}", f"tailrace.pages={pages}"])
+
+
+def _inner_pages(tables_mib: int) -> int:
+    """The huge pages that a function takes inside."""
+    return -(-(BUFFERS_MIB + tables_mib) // PAGE_MIB) + _SPARE_PAGES
 
 
 def _tuning(instance: Instance, image: Image | Disks) -> list[str]:
     """What its kernel is told for the profile of its image."""
     if not isinstance(image, Image) or not image.profile:
         return []
-    from tailrace.functions.guest_tuning import kernel_arguments  # loaded only where something is tuned
-
     return [*kernel_arguments(image.profile, image.kernel, instance.most_cpus), f"tailrace.profile={image.profile}"]
 
 

@@ -111,8 +111,8 @@ class InProcess(Starter):
 
     name = "process"
     listens = True
+    hands_over = True
     networks = True
-    tells = True
     threads = True
     elastic = True
     tells_load = True

@@ -35,8 +35,8 @@ class Runtime:
     networks: ClassVar[bool] = False
     """Its functions can live in a network namespace that was made for them."""
 
-    tells: ClassVar[bool] = False
-    """Its functions can be told something while they run (`tailrace.functions.show`)."""
+    hands_over: ClassVar[bool] = False
+    """Connections of its functions go on in the instance that replaces them (`tailrace.functions.handover`)."""
 
     threads: ClassVar[bool] = False
     """A function of Tailrace's has a thread for each of its CPUs, and a queue for each that it may have."""
@@ -58,6 +58,11 @@ class Runtime:
         """Why no function of this latency level can have fewer CPUs than its most in it, where `stacked` says what the
         spec allows; None if one can."""
         del latency, stacked
+        return None
+
+    def refuses_memory(self, memory: int, tables_mib: int) -> str | None:
+        """Why no function with such tables fits into so many bytes in it; None if one does."""
+        del memory, tables_mib
         return None
 
 

@@ -127,7 +127,7 @@ def _hand_overs(state: State, plan: Plan, wanted: Difference) -> list[HandOver]:
         if new is None or old is None or old.runtime != new.runtime or not old.id.alive():
             continue
         planned = plan.function(name)
-        if planned.kind in FOLLOWING and STARTERS[planned.runs].tells:
+        if planned.kind in FOLLOWING and STARTERS[planned.runs].hands_over:
             found.append(HandOver(state, old, new))
     return found
 

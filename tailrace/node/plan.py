@@ -81,7 +81,6 @@ def make_plan(
     maker.check_memory(used, memory)
     maker.check_interfaces(used)
     maker.check_networks(used)
-    maker.check_told(used)
     cores = spec.fabric.cores or []
     beside = polled_on() if cpus is None else None
     usable = Usable(cpus) if cpus is not None else usable_cpus(own, named=cores, least=spec.fabric.number)
@@ -374,6 +373,10 @@ class _Maker:
                     ("functions", name, "memory"),
                     f"{show_size(size)} is more than this machine has ({total >> 20}MiB); expected less",
                 )
+            function, runtime = self.spec.functions[name], RUNTIMES[self.spec.functions[name].runs]
+            why = runtime.refuses_memory(size, function.tables_mib)
+            if why is not None and (function.network is None or runtime.networks):  # else it cannot live there at all
+                self.refuse(("functions", name, "memory"), why)
         machines = {name: each for name, each in self.spec.functions.items() if name in used and each.runs == "machine"}
         whole = sum(each.memory * len(each.replicas) for each in machines.values())
         if whole > total and not self.problems:
@@ -423,17 +426,6 @@ class _Maker:
                     ("functions", name, "runs"),
                     f"a {function.kind} has a network namespace of its own, and a {function.runs} cannot have one; "
                     f"expected `runs: {able}`",
-                )
-
-    def check_told(self, used: Sequence[str]) -> None:
-        """A function that is told something while it runs lives where it can be."""
-        for name in used:
-            function = self.spec.functions[name]
-            if function.own_settings.told() is not None and not RUNTIMES[function.runs].tells:
-                able = " or ".join(each.name for each in RUNTIMES.values() if each.tells)
-                self.refuse(
-                    ("functions", name, "runs"),
-                    f"a {function.kind} in a {function.runs} cannot be told its settings; expected `runs: {able}`",
                 )
 
     def check_cores(self, cpus: Sequence[Cpu]) -> None:

@@ -172,6 +172,10 @@ def test_a_rule_is_hidden_by_what_holds_all_of_it() -> None:
         assert (found[place] is not None) == expected
 
 
-def test_it_lives_where_it_can_be_told() -> None:
-    with pytest.raises(Mistake, match="cannot be told its settings; expected `runs: process or container`"):
-        plan(fw("action: allow", where=", runs: machine"))
+def test_a_machine_holds_the_tables_of_its_function() -> None:
+    plan(fw("action: allow", where=", runs: machine"))
+    many = f"{GROUPS}, connections: 4000000"
+    with pytest.raises(Mistake, match=r"memory: 256MiB hold no machine whose function has tables of \d+ MiB; expected"):
+        plan(fw("action: allow", more=many, where=", runs: machine"))
+    plan(fw("action: allow", more=many, where=", runs: machine, memory: 1GiB"))
+    plan(fw("action: allow", more=many))
