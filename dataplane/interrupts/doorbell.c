@@ -47,6 +47,18 @@ static int address_of(const char *path, struct sockaddr_un *address)
 	return 0;
 }
 
+/* For everybody: the mode of a socket before it has its name is that of the file. */
+static int bind_open(int fd, const struct sockaddr_un *address)
+{
+	const mode_t mask = umask(0);
+	int error = 0;
+
+	if (fchmod(fd, 0666) < 0 || bind(fd, (const struct sockaddr *)address, sizeof(*address)) < 0)
+		error = -errno;
+	umask(mask);
+	return error;
+}
+
 int doorbell_listen(const char *path)
 {
 	struct sockaddr_un address;
@@ -58,9 +70,10 @@ int doorbell_listen(const char *path)
 	if (fd < 0)
 		return -errno;
 	unlink(path);
-	if (bind(fd, (const struct sockaddr *)&address, sizeof(address)) < 0 || chmod(path, 0666) < 0 ||
-	    listen(fd, 1) < 0) {
+	error = bind_open(fd, &address);
+	if (error == 0 && listen(fd, 1) < 0)
 		error = -errno;
+	if (error < 0) {
 		close(fd);
 		return error;
 	}

@@ -9,6 +9,7 @@
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/socket.h>
+#include <sys/stat.h>
 #include <unistd.h>
 #include <x86intrin.h>
 
@@ -343,6 +344,7 @@ static void page_and_interrupt_go_over_a_socket(void **state)
 	struct doorbell given, *taken;
 	uint64_t one = 1, count = 0;
 	int listening, client;
+	struct stat file;
 	pthread_t thread;
 	char byte = 'x';
 
@@ -351,6 +353,8 @@ static void page_and_interrupt_go_over_a_socket(void **state)
 	assert_int_equal(doorbell_make(&given), 0);
 	listening = doorbell_listen(path);
 	assert_true(listening >= 0);
+	assert_int_equal(stat(path, &file), 0);
+	assert_int_equal(file.st_mode, S_IFSOCK | 0666); /* whatever the umask */
 	pthread_create(&thread, NULL, take, path);
 	while ((client = accept(listening, NULL, NULL)) < 0)
 		usleep(100);
