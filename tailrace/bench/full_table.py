@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from ipaddress import IPv4Address, IPv6Address
+from itertools import count
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -49,8 +50,8 @@ class FullTable:
     """The first ones, to a MAC address that nobody has."""
     entering: Path
     """The first ones, to that of the interface `ENTRY`."""
-    change: Callable[[int], None]
-    """Has `CHANGES` of the routes lead to another neighbour of the same port, the same one for the same number."""
+    change: Callable[[], None]
+    """Has `CHANGES` of the routes lead to another neighbour of the same port: Linux tells nobody of one that stays."""
     rules: tuple[Path, Path]
     """The routes as l3fwd reads them: IPv4, and one of IPv6, without which it takes none."""
 
@@ -152,7 +153,10 @@ def full_table(setting: Setting, routes: int, ipv6_routes: int, size: int) -> It
             words = [(f"{IPv4Address(address)}/{length}", port) for address, length, port in table]
             _batch(name, folder / "batch", _commands(words, random_ipv6_prefixes(ipv6_routes)))
 
-            def change(turn: int) -> None:
+            turns = count(1)
+
+            def change() -> None:
+                turn = next(turns)
                 lines = [
                     f"route replace {prefix} via {_NETWORKS[port]}{2 + (number // PORTS + turn) % HOPS}"
                     for number, (prefix, port) in enumerate(words[:CHANGES])

@@ -20,7 +20,6 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import partial
-from itertools import count
 from pathlib import Path
 
 from tailrace import __version__
@@ -175,14 +174,12 @@ def _router(plan: RoutingPlan, table: FullTable, setting: Setting, cores: int = 
         if loaded is None:
             raise Fault(f"{NAME} does not say how long it took to know the routes")
 
-        turn = count(1)
-
         def packets() -> int:
             return _counted(asked).forwarded
 
         def measured() -> Figures:
             window = _window(plan, process, packets, cores)
-            return {**window, "load_seconds": float(loaded[1]), **_changes(plan, table, asked, next(turn))}
+            return {**window, "load_seconds": float(loaded[1]), **_changes(plan, table, asked)}
 
         samples = setting.samples([process], measured)
         asked.close()
@@ -211,11 +208,11 @@ def _counted(router: Control) -> _Counted:
     return _Counted(forwarded, sum(frames.values()), counters["netlink"]["messages"], counters["netlink"]["lost"])
 
 
-def _changes(plan: RoutingPlan, table: FullTable, router: Control, turn: int) -> Figures:
+def _changes(plan: RoutingPlan, table: FullTable, router: Control) -> Figures:
     """Changes routes in the kernel as fast as it takes them, while frames move; ends when the router knows the last.
     Raises Fault if it does not get to know them one by one."""
     wanted, before, began = min(CHANGES, plan.routes), _counted(router), time.monotonic()
-    table.change(turn)
+    table.change()
     while (after := _counted(router)).messages < before.messages + wanted:
         if after.lost != before.lost or time.monotonic() - began > _READY_SECONDS:
             raise Fault(f"the router has heard {after.messages - before.messages} of {wanted} changes of routes")
