@@ -114,7 +114,8 @@ bool balancer_health_vouch(struct balancer *balancer, struct balancer_end *end, 
 	uint64_t station = 0;
 
 	memcpy(&station, mac, 6);
-	if (end->health.answered || end->state != BALANCER_DOWN || station == 0 || (mac[0] & 1) != 0)
+	if (end->health.answered || end->health.vouched || end->state != BALANCER_DOWN || station == 0 ||
+	    (mac[0] & 1) != 0)
 		return false;
 	end->mac = station;
 	end->health.known = end->health.vouched = true;

@@ -8,10 +8,14 @@
 #ifndef TAILRACE_VRING_BURST_H
 #define TAILRACE_VRING_BURST_H
 
+#include <assert.h>
+
 #include <linux/virtio_net.h>
 
 #include "common/copy.h"
 #include "vring/gather.h"
+
+static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "headers are put together as they lie");
 
 /*
  * Ask for the descriptors of the next `count` chains and for the slots where their completions will be written, so

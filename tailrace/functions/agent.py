@@ -8,9 +8,11 @@ from __future__ import annotations
 
 import base64
 import re
+import secrets
 import shlex
 import socket
-from collections.abc import Sequence
+import time
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from tailrace.errors import Failure
@@ -21,25 +23,21 @@ COMMANDS = "/run/commands"
 """Where functions/guest/init lets the function take commands from."""
 FUNCTION = "/run/function"
 """Where it lets the function answer at."""
-_ANSWER = re.compile(rb"^(\d{1,3}) ((?:[A-Za-z0-9+/]{4})*(?:[A-Za-z0-9+/]{2}[A-Za-z0-9+/=]=)?)\r?\n", re.MULTILINE)
+_ANSWER = re.compile(rb"(\d{1,3}) ((?:[A-Za-z0-9+/]{4})*(?:[A-Za-z0-9+/]{2}[A-Za-z0-9+/=]=)?)\r?")
 
 
 def ask_bytes(path: Path, command: str, seconds: float = 30.0) -> bytes:
     """What a command prints that runs inside; `path` is the socket of the machine's third serial port. Raises Failure,
     also where it ends with another status than 0, or nobody answers within so many seconds."""
-    said = b""
+    # What answers is asked by others too, and may have been too late for them: an answer begins with its request's.
+    token = secrets.token_hex(8)
     try:
         with socket.socket(socket.AF_UNIX) as connection:
+            deadline = time.monotonic() + seconds
             connection.settimeout(seconds)
             connection.connect(str(path))
-            connection.sendall(base64.b64encode(command.encode()) + b"\n")
-            # While it boots, its terminal says again what it is sent.
-            while (answer := _ANSWER.search(said)) is None:
-                more = connection.recv(65536)
-                if not more or len(said) > _MOST:
-                    raise Failure(f"the machine has {'said too much' if more else 'ended'}")
-                said += more
-        code, printed = int(answer[1]), base64.b64decode(answer[2])
+            connection.sendall(base64.b64encode(f"echo {token}\n{command}".encode()) + b"\n")
+            code, printed = next(_answers(connection, deadline, token))
     except TimeoutError:
         raise Failure(f"nobody inside the machine has answered within {seconds:g} s") from None
     except OSError as error:
@@ -48,6 +46,27 @@ def ask_bytes(path: Path, command: str, seconds: float = 30.0) -> bytes:
         words = " ".join(printed.decode(errors="replace").split()) or f"status {code}"
         raise Failure(f"inside the machine, `{command.partition(chr(10))[0]}` has failed: {words}")
     return printed
+
+
+def _answers(connection: socket.socket, deadline: float, token: str) -> Iterator[tuple[int, bytes]]:
+    """Status and text of each answer to this request. Raises Failure, TimeoutError."""
+    rest, said = b"", 0
+    while True:
+        connection.settimeout(max(deadline - time.monotonic(), 1e-3))  # the machine is not trusted to come to an end
+        more = connection.recv(65536)
+        said += len(more)
+        if not more or said > _MOST:
+            raise Failure(f"the machine has {'said too much' if more else 'ended'}")
+        if time.monotonic() > deadline:
+            raise TimeoutError
+        *lines, rest = (rest + more).split(b"\n") if b"\n" in more else (rest + more,)
+        for line in lines:
+            # While it boots, its terminal says again what it is sent.
+            answer = _ANSWER.fullmatch(line)
+            if answer is not None:
+                first, _, printed = base64.b64decode(answer[2]).partition(b"\n")
+                if first == token.encode():
+                    yield int(answer[1]), printed
 
 
 def ask(path: Path, command: str, seconds: float = 30.0) -> str:

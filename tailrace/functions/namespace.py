@@ -75,12 +75,12 @@ def _port(namespace: str, name: str, addresses: tuple[str, ...], group: int, mac
 
 def _neighbours(namespace: str, network: Network) -> None:
     """Those that the spec gives; those that it has given before, and does not any more, are forgotten."""
-    wanted = {address for address, _, _ in network.neighbours}
+    wanted = {(address, f"port{port}") for address, _, port in network.neighbours}
     for address, mac, port in network.neighbours:
         of = ("dev", f"port{port}", "nud", "permanent", "protocol", _PROTOCOL)
         _ip(namespace, "neighbour", "replace", address, "lladdr", mac, *of)
     for found in _listed(namespace, "neighbour", "show", "nud", "permanent", "proto", _PROTOCOL):
-        if found["dst"] not in wanted:
+        if (found["dst"], found["dev"]) not in wanted:
             _ip(namespace, "neighbour", "delete", found["dst"], "dev", found["dev"])
 
 

@@ -154,7 +154,10 @@ class Sampler:
             self._process = os.pidfd_open(process.id.pid)
         except OSError:
             return False
-        return process.id.alive()  # that one, and not another of its number
+        if not process.id.alive():  # its number may be another's by now
+            self.close()
+            return False
+        return True
 
     def _switch(self) -> Process | None:
         if not (self.folder / "state.json").exists():

@@ -47,11 +47,16 @@ def request_line(number: int, method: str, params: Mapping[str, Any]) -> str:
 
 
 def result_of(method: str, answer: Mapping[str, Any]) -> Any:
-    """What the answer to a call says. Raises ControlError if it was refused."""
-    if "error" in answer:
+    """What the answer to a call says. Raises ControlError if it was refused, ControlLost if it says neither result nor
+    error: who answers may be a function, which is not trusted."""
+    try:
+        if "error" not in answer:
+            return answer["result"]
         refused = answer["error"]
-        raise ControlError(method, int(refused["code"]), str(refused["message"]), refused.get("data"))
-    return answer["result"]
+        error = ControlError(method, int(refused["code"]), str(refused["message"]), refused.get("data"))
+    except (AttributeError, KeyError, TypeError, ValueError, OverflowError):
+        raise ControlLost(f"{method}: answered with neither a result nor an error") from None
+    raise error
 
 
 class _Lines:
@@ -171,7 +176,7 @@ class Control:
             raise ControlLost(f"{self.path}: connection closed")
         try:
             message = json.loads(line)
-        except ValueError:
+        except (ValueError, RecursionError):
             message = None
         if not isinstance(message, dict):
             raise ControlLost(f"{self.path}: answered with something that is not JSON-RPC")

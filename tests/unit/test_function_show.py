@@ -58,7 +58,10 @@ def machine(state: State, status: int, answer: Callable[[dict[str, Any]], object
                 command = base64.b64decode(stream.readline()).decode()
                 assert f"\ntailrace-vnf --ask {agent.FUNCTION} <<'END'\n" in command
                 (request,) = [line for line in command.splitlines() if line.startswith("{")]
-                said = base64.b64encode(json.dumps(answer(json.loads(request))).encode() + b"\n")
+                token = command.partition("\n")[0].removeprefix("echo ")
+                told = answer(json.loads(request))
+                text = told if isinstance(told, str) else json.dumps(told)
+                said = base64.b64encode(f"{token}\n{text}\n".encode())
                 connection.sendall(b"%d %s\n" % (status, said))
 
         thread = threading.Thread(target=serve)
@@ -129,6 +132,14 @@ def test_a_function_in_a_machine_answers_by_the_agent(state: State) -> None:
         machine(state, 0, lambda asked: {"id": asked["id"] + 1, "result": ANSWER}),
         pytest.raises(Fault, match="edge@2 answers with something else"),
     ):
+        ask(state, EDGE, 7)
+    for nonsense in ({}, {"error": 1}, {"error": {"code": "x", "message": 1}}, {"error": []}):
+        with (
+            machine(state, 0, lambda asked, said=nonsense: {"id": asked["id"], **said}),  # type: ignore[misc]
+            pytest.raises(Fault, match="edge@2: show: answered with neither a result nor an error"),
+        ):
+            ask(state, EDGE, 7)
+    with machine(state, 0, lambda _: "[" * 100_000), pytest.raises(Fault, match="answers with something else"):
         ask(state, EDGE, 7)
     with machine(state, 1, lambda _: "no function"), pytest.raises(Failure, match="edge@2: inside the machine"):
         ask(state, EDGE, 7)

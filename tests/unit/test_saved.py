@@ -8,7 +8,9 @@ import socket
 import struct
 import subprocess
 import threading
+import time
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from xml.etree import ElementTree
@@ -176,8 +178,8 @@ def test_another_machine_is_named_by_what_differs(tmp_path: Path) -> None:
             saved.domain_of(found, other, copy=False)
 
 
-def answering(path: Path, answer: bytes) -> list[str]:
-    """Somebody who answers so at a socket, once; what was asked."""
+def answering(path: Path, status: bytes, printed: bytes, before: bytes = b"", after: bytes = b"\n") -> list[str]:
+    """A machine that answers so, once; what was asked."""
     asked: list[str] = []
     listener = socket.socket(socket.AF_UNIX)
     listener.bind(str(path))
@@ -186,26 +188,46 @@ def answering(path: Path, answer: bytes) -> list[str]:
     def serve() -> None:
         connection, _ = listener.accept()
         with listener, connection:
-            asked.append(base64.b64decode(connection.makefile("rb").readline()).decode())
-            connection.sendall(answer)
+            first, _, command = base64.b64decode(connection.makefile("rb").readline()).partition(b"\n")
+            asked.append(command.decode())
+            said = base64.b64encode(first.removeprefix(b"echo ") + b"\n" + printed)
+            connection.sendall(before + (status + b" " + said + after if status else b""))
 
     threading.Thread(target=serve, daemon=True).start()
     return asked
 
 
 def test_the_agent_says_what_a_command_printed_or_that_it_failed(tmp_path: Path) -> None:
-    asked = answering(tmp_path / "a", b"0 " + base64.b64encode(b"6.1\n") + b"\n")
+    asked = answering(tmp_path / "a", b"0", b"6.1\n")
     assert agent.ask(tmp_path / "a", "uname -r") == "6.1\n" and asked == ["uname -r"]
-    answering(tmp_path / "b", b"1 " + base64.b64encode(b"no such file\n") + b"\n")
+    answering(tmp_path / "b", b"1", b"no such file\n")
     with pytest.raises(Failure, match="`cat x` has failed: no such file"):
         agent.ask(tmp_path / "b", "cat x")
-    answering(tmp_path / "c", b"dHJ1ZQ==\r\n0 b2sK\r\n")
+    stale = b"0 " + base64.b64encode(b"0123456789abcdef\nof another request\n")
+    answering(tmp_path / "c", b"0", b"ok\n", before=b"dHJ1ZQ==\r\n" + stale + b"\r\n", after=b"\r\n")
     assert agent.ask(tmp_path / "c", "true") == "ok\n"
-    answering(tmp_path / "d", b"")
+    answering(tmp_path / "d", b"", b"")
     with pytest.raises(Failure, match="the machine has ended"):
         agent.ask(tmp_path / "d", "true")
     with pytest.raises(Failure, match="cannot be reached"):
         agent.ask(tmp_path / "none", "true")
+
+
+def test_a_machine_that_never_ends_its_answer_is_not_waited_for(tmp_path: Path) -> None:
+    listener = socket.socket(socket.AF_UNIX)
+    listener.bind(str(tmp_path / "a"))
+    listener.listen()
+
+    def serve() -> None:
+        connection, _ = listener.accept()
+        with listener, connection, suppress(OSError):
+            while True:
+                connection.sendall(b"0 ")
+                time.sleep(0.05)
+
+    threading.Thread(target=serve, daemon=True).start()
+    with pytest.raises(Failure, match=r"within 0\.5 s"):
+        agent.ask(tmp_path / "a", "true", 0.5)
 
 
 def test_a_copys_function_is_told_its_addresses_or_that_is_told(
