@@ -55,7 +55,7 @@ static long mapped;    /* mappings that are there */
 
 int __wrap_guest_socket_adopt(struct guest_backend *backend);
 void __wrap_guest_closer_give(struct guest_closer *closer, int fd);
-bool __wrap_guest_closer_full(struct guest_closer *closer);
+bool __wrap_guest_closer_over(struct guest_closer *closer, unsigned most);
 void __wrap_guest_populate(void *base, size_t length, size_t page);
 void *__real_mmap64(void *address, size_t length, int protection, int flags, int fd, off_t offset);
 void *__wrap_mmap64(void *address, size_t length, int protection, int flags, int fd, off_t offset);
@@ -74,7 +74,7 @@ void __wrap_guest_closer_give(struct guest_closer *closer, int fd)
 	close(fd);
 }
 
-bool __wrap_guest_closer_full(struct guest_closer *closer)
+bool __wrap_guest_closer_over(struct guest_closer *closer, unsigned most)
 {
 	return false;
 }

@@ -80,14 +80,14 @@ void guest_closer_give(struct guest_closer *closer, int fd)
 		close(fd);
 }
 
-bool guest_closer_full(struct guest_closer *closer)
+bool guest_closer_over(struct guest_closer *closer, unsigned most)
 {
-	bool full;
+	bool over;
 
 	pthread_mutex_lock(&closer->lock);
-	full = closer->count + closer->closes > GUEST_CLOSER_MOST;
+	over = closer->count + closer->closes > most;
 	pthread_mutex_unlock(&closer->lock);
-	return full;
+	return over;
 }
 
 void guest_closer_close(struct guest_closer *closer)

@@ -13,7 +13,9 @@
 struct guest_closer;
 
 enum {
-	GUEST_CLOSER_MOST = 64, /* descriptors of which close() has not returned: with more, no more are taken */
+	GUEST_CLOSER_MOST = 64, /* descriptors of which close() has not returned: with more, no message is taken */
+	/* With more, no connection is: what is closed to make room for it must not count against its first message. */
+	GUEST_CLOSER_FEW = 32,
 	GUEST_CLOSER_ROOM = 512 /* what one message, the connection and the listener can add is less than this */
 };
 
@@ -23,8 +25,8 @@ struct guest_closer *guest_closer_open(void);
 /* Close it, at some time. */
 void guest_closer_give(struct guest_closer *closer, int fd);
 
-/* Is so much still to be closed that the front end must not bring more? */
-bool guest_closer_full(struct guest_closer *closer);
+/* Are more than so many still to be closed? */
+bool guest_closer_over(struct guest_closer *closer, unsigned most);
 
 /* Nothing more will be given; what was is still closed. */
 void guest_closer_close(struct guest_closer *closer);

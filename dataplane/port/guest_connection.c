@@ -160,7 +160,7 @@ void guest_read_message(struct guest_backend *backend)
 	char why[64];
 	int rc;
 
-	if (guest_closer_full(backend->closer)) {
+	if (guest_closer_over(backend->closer, GUEST_CLOSER_MOST)) {
 		guest_cut_off(backend, "descriptors that it has sent take long to be closed");
 		return;
 	}

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <errno.h>
 #include <fcntl.h>
+#include <poll.h>
 #include <pthread.h>
 #include <signal.h>
 #include <stdio.h>
@@ -125,11 +126,19 @@ bool guest_unreached(const struct guest *guest, char *why, unsigned why_size)
 	return error != 0;
 }
 
+/* Has the front end closed its end?  What it sent before may still be unread. */
+static bool has_gone(int fd)
+{
+	struct pollfd end = {.fd = fd, .events = POLLRDHUP};
+
+	return poll(&end, 1, 0) == 1;
+}
+
 static void accept_front_end(struct guest_backend *backend)
 {
 	int fd;
 
-	if (guest_closer_full(backend->closer)) {
+	if (guest_closer_over(backend->closer, GUEST_CLOSER_FEW)) {
 		backend->deaf = epoll_ctl(epoll_fd, EPOLL_CTL_DEL, backend->listener, NULL) == 0;
 		return;
 	}
@@ -141,14 +150,16 @@ static void accept_front_end(struct guest_backend *backend)
 		}
 		return;
 	}
-	/* One front end for each port: the first is not disturbed by a second, unless it has said nothing yet. */
-	if (backend->connection >= 0 && backend->spoke) {
+	/* One front end for each port: a second does not disturb one that is there and has spoken. */
+	if (backend->connection >= 0 && backend->spoke && !has_gone(backend->connection)) {
 		guest_complain(backend, "turned away a second front end");
 		guest_count_refused(backend);
 		guest_close_socket(backend, fd);
 		return;
 	}
-	if (backend->connection >= 0)
+	if (backend->connection >= 0 && backend->spoke)
+		guest_disconnect(backend);
+	else if (backend->connection >= 0)
 		guest_cut_off(backend, "it said nothing, and another came");
 	connected(backend, fd);
 }
@@ -199,9 +210,10 @@ static bool tick(uint64_t now)
 			guest_end_bar(backend);
 		if (backend->deadline != 0 && now >= backend->deadline)
 			guest_cut_off(backend, "it stopped in the middle of a message");
-		if (backend->guest->client && backend->connection < 0 && !guest_closer_full(backend->closer))
+		if (backend->guest->client && backend->connection < 0 &&
+		    !guest_closer_over(backend->closer, GUEST_CLOSER_FEW))
 			try_connect(backend);
-		if (backend->deaf && !guest_closer_full(backend->closer))
+		if (backend->deaf && !guest_closer_over(backend->closer, GUEST_CLOSER_FEW))
 			backend->deaf = wait_for_input(backend->listener, backend, LISTENER) != 0;
 		waiting |= guest_discard(backend, now);
 		waiting |= backend->barred_until != 0 || backend->deadline != 0 || backend->deaf ||

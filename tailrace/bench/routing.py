@@ -51,6 +51,8 @@ _LOADED = re.compile(r"tables are known after ([0-9.]+) s")
 _START_SECONDS = 8.0
 _READY_SECONDS = 120.0
 _SETTLE_SECONDS = 0.3
+_WINDOWS = 5
+"""Windows of the kernel's that are tried before it is said to have no cost of its own."""
 
 
 _Measure = Callable[["RoutingPlan", FullTable, Setting], list[Sample]]
@@ -309,14 +311,19 @@ def _kernel(plan: RoutingPlan, table: FullTable, setting: Setting) -> list[Sampl
             return int(values[names.index("ForwDatagrams")])
 
         with _sender(setting, table.foreign, outside) as handing:
-            alone = handing.ns_per_packet(plan.seconds / 2, handing.sent)
+            # The least of some windows: what else the core does can only add.
+            alone = min(handing.ns_per_packet(plan.seconds / 4, handing.sent) for _ in range(4))
         with _sender(setting, table.entering, outside) as handing:
 
             def measured() -> Figures:
-                ns = handing.ns_per_packet(plan.seconds, forwarded) - alone
-                if ns <= 0:
-                    raise Fault("the kernel forwards in no time; use more --seconds")
-                return {"ns_per_packet": round(ns, 2), "mpps": round(1e3 / ns, 3), "handing_over_ns": round(alone, 2)}
+                for _ in range(_WINDOWS):
+                    if (ns := handing.ns_per_packet(plan.seconds, forwarded) - alone) > 0:
+                        return {
+                            "ns_per_packet": round(ns, 2),
+                            "mpps": round(1e3 / ns, 3),
+                            "handing_over_ns": round(alone, 2),
+                        }
+                raise Fault("the kernel forwards in no time; use more --seconds")
 
             return setting.samples([handing.process], measured)
     finally:

@@ -867,6 +867,48 @@ def test_descriptors_whose_end_is_long_in_coming(
     guest.end()
 
 
+def test_one_that_has_gone_gives_way_before_all_that_it_said_is_read(switch: RunningSwitch) -> None:
+    path = switch.add_guest("lonely")
+    first, next_one = FrontEnd(), FrontEnd()
+    first.connect(path)
+    first.negotiate()
+    first.ask(GET_FEATURES)
+    with switch.held_up():
+        next_one.connect(path)
+        for _ in range(50):
+            first.send_message(GET_FEATURES)
+        first.close()
+    next_one.set_up()
+    switch.wait_state("lonely", "up")
+    first.end()
+    next_one.end()
+
+
+def test_one_that_is_cut_off_for_another_does_not_count_against_it(switch: RunningSwitch, ends: ExitStack) -> None:
+    """With as many to be closed as there may be, the end of a silent connection is one too many."""
+    path = switch.add_guest("lingers")
+    lingering = Lingering(63)
+    ends.callback(lingering.give_up)
+    guest = FrontEnd()
+    guest.connect(path)
+    guest.negotiate()
+    lingering.hand_over(switch, partial(one_each, guest))
+    guest.ask(GET_FEATURES)  # all before has been read
+    guest.close()
+    silent, other = FrontEnd(), FrontEnd()
+    silent.connect(path)
+    other.connect(path)
+    assert other.socket is not None
+    other.socket.settimeout(0.5)
+    with pytest.raises(TimeoutError):
+        other.ask(GET_FEATURES)
+    ends.close()
+    other.socket.settimeout(30)
+    other.ask(GET_FEATURES)
+    silent.end()
+    other.end()
+
+
 # ------- attacks on vhost back ends that are known by number -------
 
 
