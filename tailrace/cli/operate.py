@@ -120,6 +120,7 @@ def plan(spec_path: Path, *, huge: bool | None, as_json: bool) -> int:
         print_json(_without(wanted, "nothing"))
     else:
         show_difference(wanted, plain_console())
+        _notes(wanted["notes"])
         if wanted["version"] is None:
             print_line("Nothing is up: `tailrace up` creates all of this.")
         elif not wanted["nothing"] and not wanted["needs_restart"]:
@@ -132,6 +133,7 @@ def plan(spec_path: Path, *, huge: bool | None, as_json: bool) -> int:
 
 def apply(spec_path: Path, *, huge: bool | None, base: int | None, yes: bool, as_json: bool) -> int:
     spec = _spec(spec_path)
+    shown: list[str] = []
     if not yes and can_ask():
         notes = ask_service("node.resume")["notes"]
         wanted = _propose(spec, huge)
@@ -140,11 +142,14 @@ def apply(spec_path: Path, *, huge: bool | None, base: int | None, yes: bool, as
         if not wanted["nothing"]:
             if not as_json:
                 show_difference(wanted, plain_console())
+                shown = wanted["notes"]
+                _notes(shown)
             if not wanted["needs_restart"]:
                 sys.stdout.flush()
                 ask("Make these changes?")
             base = wanted["version"] if base is None else base
     applied = ask_service("node.apply", spec=spec, huge=huge, base=base)
+    applied["notes"] = [each for each in applied["notes"] if each not in shown]
     return _show_applied(applied, "is up as it stands: nothing to change", as_json=as_json)
 
 

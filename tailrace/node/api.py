@@ -142,6 +142,7 @@ class Proposal(Result):
     stop: list[str] = Field(description="processes that are ended")
     needs_restart: list[str] = Field(description="what the running switch cannot change")
     nothing: bool = Field(description="there is no difference")
+    notes: list[str] = Field(description="what is to be known of it")
 
 
 class Raised(Result):

@@ -270,6 +270,7 @@ class Proposal:
             "stop": list(wanted.stop),
             "needs_restart": list(wanted.fixed),
             "nothing": wanted.nothing,
+            "notes": list(self.plan.notes),
         }
 
 
@@ -388,7 +389,13 @@ def apply(held: Held, make: PlanMaker, spec: str, base: int | None = None) -> Ap
     """Changes what is up into a plan, whole or not at all; with `base`, only from that version. Raises Mistake if it
     cannot be (Conflict if another version is up), Failure if it went wrong, in which case nothing has changed."""
     with changing(held) as node:
-        return until_claimed(lambda: _apply(node, make(node.plan), spec, base))
+
+        def change() -> Applied:
+            plan = make(node.plan)
+            node.notes[:] = dict.fromkeys([*node.notes, *plan.notes])
+            return _apply(node, plan, spec, base)
+
+        return until_claimed(change)
 
 
 def rollback(held: Held, base: int | None = None) -> Applied:

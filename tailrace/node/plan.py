@@ -8,9 +8,11 @@ from __future__ import annotations
 
 import grp
 import hashlib
+import ipaddress
 import os
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
+from itertools import combinations, product
 from pathlib import Path
 
 from tailrace.errors import Mistake
@@ -106,6 +108,7 @@ def make_plan(
     raise_any(maker.problems)
     notes = [f"{name} is in no chain and is not started" for name in spec.functions if name not in used]
     notes += [f"{name}: {why}" for name in used for why in spec.functions[name].own_settings.warnings()]
+    notes += _shared_prefixes(spec, used)
     notes += [*usable.notes, *placement.notes]
     if placement.oversubscribed and refusal is not None and any(each.started for each in functions):
         notes.append(
@@ -328,6 +331,20 @@ def _check_shared_out(plan: Plan, name: str, first: PlannedFunction, ports: Iter
         raise Mistake(f"{name}: {taken[0]} is in a bridge, at the end of a chain or in a mirror; expected only chains")
     if any(port.path is not None for port in ports):
         raise Mistake(f"{name}: its ports have paths of their own, which another replica cannot have too")
+
+
+def _shared_prefixes(spec: Spec, used: Sequence[str]) -> list[str]:
+    """Functions that stand for the same addresses: allowed, as their networks may be apart."""
+    own = {
+        name: [ipaddress.IPv4Network(each) for each in spec.functions[name].own_settings.stands_for()] for name in used
+    }
+    return [
+        f"{one} and {other} both stand for addresses of {max(a, b, key=lambda each: each.prefixlen)}: an answer "
+        "reaches one of them only, unless their networks are apart"
+        for one, other in combinations(own, 2)
+        for a, b in product(own[one], own[other])
+        if a.overlaps(b)
+    ]
 
 
 class _Maker:

@@ -67,6 +67,10 @@ class Settings(Model):
         """What is allowed, and most likely not meant."""
         return iter(())
 
+    def stands_for(self) -> tuple[str, ...]:
+        """The IPv4 prefixes that it sends from, and is answered at, in the place of others."""
+        return ()
+
     def problems(self) -> Iterator[tuple[Location, str]]:
         """What is wrong between its parts: where, from the settings on, and what."""
         return iter(())

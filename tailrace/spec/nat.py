@@ -119,6 +119,9 @@ class Nat(Following):
         blocks = addresses * ((PORTS - FIRST_PORT) // self.block)
         return 2 * self.connections * _BESIDE + blocks * (_BLOCK + 3 * self.block // 8)
 
+    def stands_for(self) -> tuple[str, ...]:
+        return tuple(self.pool or ())
+
     def refuses(self, replicas: int) -> str | None:
         if self.pool is None:
             return "nat lacks 'pool', the addresses that stand for inside hosts; expected such as pool: 198.51.100.0/28"

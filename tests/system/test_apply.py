@@ -133,6 +133,18 @@ def test_plan_apply_and_rollback_say_what_they_do(command: Command) -> None:
     assert processes(command) == {"switch", "first"}
     assert planned(command, base, 0)["changes"] == []
     command("rollback")
+
+
+def test_what_is_most_likely_not_meant_is_said_before_and_after(command: Command) -> None:
+    rules = "{kind: firewall, firewall: {rules: [{action: allow}, {name: late, action: deny, protocol: udp}]}}"
+    base = command.spec(BASE, "base.yaml")
+    more = command.spec(MORE.replace("second: skeleton", f"second: {rules}"), "more.yaml")
+    said = "second: the rule 'late' never counts"
+    command("up", base)
+    assert said in command("plan", more, status=CHANGES).stderr
+    assert any(said in note for note in planned(command, more, CHANGES)["notes"])
+    assert said in command("apply", more).stderr
+    assert said not in command("rollback").stderr
     assert processes(command) == {"switch", "first", "second"}
     assert planned(command, more, 0)["changes"] == []
 

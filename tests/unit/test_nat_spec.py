@@ -90,3 +90,12 @@ def test_all_that_is_wrong_is_said_at_once() -> None:
         parse_spec(nat("block: 100", f"forwards: [{{{FORWARD}}}, {{{FORWARD}}}]", pool="10.0.0.0/28"), "s")
     found = str(wrong.value)
     assert all(words in found for words in ("which is inside", "no power of two", "not in the pool", "already"))
+
+
+def test_two_that_stand_for_the_same_addresses_are_told() -> None:
+    own = "kind: nat, nat: {pool: [198.51.100.4/30, 203.0.113.0/28]}"
+    text = nat().replace("chains:", f"  other: {{{own}}}\nchains:").replace("gate,", "gate, other,")
+    said = [note for note in plan(text).notes if "stand for" in note]
+    apart = "an answer reaches one of them only, unless their networks are apart"
+    assert said == [f"gate and other both stand for addresses of 198.51.100.4/30: {apart}"]
+    assert not any("stand for" in note for note in plan(nat()).notes)
