@@ -20,6 +20,7 @@ from tailrace.errors import Failure
 from tailrace.functions.namespace import prepare_namespace
 from tailrace.node.record import Namespace
 from tailrace.observe.pcap import RECORD, header
+from tailrace.plain import last_line
 from tailrace.process.process import undisturbed
 from tailrace.process.programs import system_program
 from tailrace.spec.kind import Network
@@ -122,7 +123,7 @@ def _batch(namespace: str, path: Path, lines: Sequence[str]) -> None:
     except subprocess.TimeoutExpired:
         raise Failure(f"{' '.join(argv)}: not done after {_LOAD_SECONDS:g} s; use fewer --routes") from None
     if done.returncode != 0:
-        raise Failure(f"{' '.join(argv)}: {(done.stderr.strip().splitlines() or ['failed'])[-1]}")
+        raise Failure(f"{' '.join(argv)}: {last_line(done.stderr)}")
 
 
 def _commands(routes: Sequence[tuple[str, int]], ipv6_routes: Sequence[str]) -> list[str]:

@@ -20,6 +20,7 @@ from tailrace.bench.model import Spread
 from tailrace.errors import Failure, Mistake
 from tailrace.host.journal import ENVIRONMENT, read_journal, state_folder
 from tailrace.measure.progress import Reporter
+from tailrace.plain import last_line
 from tailrace.process.process import undisturbed
 from tailrace.resources.tree import Tree
 
@@ -108,8 +109,7 @@ def _seconds(plan: HostBenchPlan, name: str, words: Sequence[str], state: str) -
     )
     seconds = time.monotonic() - began
     if done.returncode != 0:
-        lines = done.stderr.decode(errors="replace").strip().splitlines()
-        raise Failure(f"tailrace host {name}: {lines[-1] if lines else f'exit status {done.returncode}'}")
+        raise Failure(f"tailrace host {name}: {last_line(done.stderr, f'exit status {done.returncode}')}")
     return seconds
 
 

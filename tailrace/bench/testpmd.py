@@ -17,6 +17,7 @@ from pathlib import Path
 
 from tailrace.errors import Fault, Mistake
 from tailrace.node.record import Process
+from tailrace.plain import plain
 from tailrace.process.launch import Launcher
 from tailrace.process.process import UMASK_GUEST, Limits, how_it_ended, reap
 from tailrace.process.programs import system_program
@@ -216,4 +217,4 @@ class Testpmd:
     def _last_words(self) -> str:
         lines = [line.strip() for line in self._log.read_text(errors="replace").splitlines() if line.strip(" #")]
         wanted = [line for line in lines if re.search(r"error|cannot|fail|cause", line, re.IGNORECASE)] or lines
-        return f": {wanted[-1]}" if wanted else ""
+        return f": {plain(wanted[-1])}" if wanted else ""

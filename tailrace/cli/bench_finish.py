@@ -10,11 +10,12 @@ from pathlib import Path
 from typing import Annotated, Any, Protocol, TypeVar
 
 import typer
-from rich.console import Console, RenderableType
+from rich.console import RenderableType
 
 from tailrace.cli.output import print_json, run_command
 from tailrace.measure.progress import Reporter, Silent, reporter
 from tailrace.node.folder import default_folder
+from tailrace.report.screen import Screen
 
 JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON on standard output, and no progress bar.")]
 _WIDE = 200
@@ -52,7 +53,7 @@ def finish(
         else:
             # A file has no width: none of the figures is cut there.
             sized = sys.stdout.isatty() or "COLUMNS" in os.environ
-            Console(width=None if sized else _WIDE).print(table(result))
+            Screen(width=None if sized else _WIDE).print(table(result))
         error: BaseException | None = getattr(result, "error", None)
         if error is not None:  # the result is what was measured before
             raise error

@@ -8,12 +8,12 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich.console import Console
 
 from tailrace.bench.host import HERE, HostBenchPlan, host_table, run
 from tailrace.cli.options import JsonOption
 from tailrace.cli.output import print_json, run_command
 from tailrace.measure.progress import Silent, reporter
+from tailrace.report.screen import Screen
 
 
 def host(
@@ -42,7 +42,7 @@ def host(
         if as_json:
             print_json(found.document())
         else:
-            Console().print(host_table(found))
+            Screen().print(host_table(found))
         return 0
 
     raise typer.Exit(run_command(work))

@@ -26,6 +26,7 @@ from tailrace.measure.tester import absolute_uri
 from tailrace.node.folder import default_folder
 from tailrace.node.plan import Plan, make_plan
 from tailrace.node.usable import usable_cpus
+from tailrace.plain import plain_lines
 from tailrace.resources.place import place_tester
 from tailrace.spec.check import rates_beyond
 from tailrace.spec.load import load_located
@@ -224,7 +225,7 @@ def command_line() -> list[str]:
 
 def say(lines: Sequence[str], *, as_json: bool) -> None:
     """Lines before anything is measured; beside the JSON where that is wanted."""
-    print("\n".join(lines), file=sys.stderr if as_json else sys.stdout, flush=True)
+    print(plain_lines("\n".join(lines)), file=sys.stderr if as_json else sys.stdout, flush=True)
 
 
 def needs_root(what: str) -> None:

@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 
-from rich.console import Console, RenderableType
+from rich.console import RenderableType
 from rich.live import Live
 from rich.text import Text
 
@@ -25,6 +25,7 @@ from tailrace.node.record import check_ours, peek
 from tailrace.observe.metrics import authority, serve
 from tailrace.observe.snapshot import Sampler, Snapshot
 from tailrace.observe.top import SORTS, Rows, draw, only, rows
+from tailrace.report.screen import Screen
 from tailrace.spec.units import parse_duration
 
 _LONGEST = 24 * 3600.0
@@ -90,7 +91,7 @@ def _once(sampler: Sampler, options: TopOptions, every: float) -> int:
     if options.as_json:
         print_line(json.dumps(found.as_data(), indent=1))
     else:
-        Console().print(draw(found, sort=options.sort))
+        Screen().print(draw(found, sort=options.sort))
     return 0
 
 
@@ -105,13 +106,13 @@ def _lines(sampler: Sampler, options: TopOptions, every: float) -> int:
             if options.as_json:
                 print_line(json.dumps(found.as_data()))
             else:
-                Console(width=80).print(draw(found, sort=options.sort))
+                Screen(width=80).print(draw(found, sort=options.sort))
             sys.stdout.flush()
         before = now
 
 
 def _live(sampler: Sampler, options: TopOptions, every: float) -> int:
-    console = Console()
+    console = Screen()
     sort = options.sort
     before = sampler.snapshot()
     found: Rows | None = None

@@ -19,6 +19,7 @@ from tailrace.errors import Mistake
 from tailrace.node.folder import default_folder
 from tailrace.node.record import Process, State, peek
 from tailrace.observe.function_log import last_lines, log_of, process_of
+from tailrace.plain import plain
 
 app = typer.Typer(
     help="Inspect, replace, resize, save and copy one function of what is up.",
@@ -294,10 +295,10 @@ def _log(name: str, lines: int, *, follow: bool, as_json: bool) -> int:
                 print_json({"log": str(path), "lines": found})
                 return 0
             for line in found:
-                print_line(line)
+                print_line(plain(line))
             while follow:
                 if added := file.readline():
-                    print_line(added.decode(errors="replace").rstrip("\n"))
+                    print_line(plain(added.decode(errors="replace").rstrip("\r\n")))
                 else:
                     time.sleep(0.1)
     except OSError as error:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import sys
 import time
@@ -13,7 +12,7 @@ from typing import Annotated
 import typer
 
 from tailrace.cli import complete
-from tailrace.cli.output import ask, can_ask, print_json, print_line, run_command, wide_console
+from tailrace.cli.output import ask, can_ask, error_line, json_text, print_json, print_line, run_command, wide_console
 from tailrace.errors import ExitCode, Failure, Mistake
 from tailrace.host import show, tuner
 from tailrace.host.applied import LATENCY, check, machine_of
@@ -280,7 +279,7 @@ def watch(
         try:
             writers = Writers.start(state_folder(), boot_id(Tree(root))) if root == HERE else None
         except Failure as error:
-            print(f"tailrace: {error}", file=sys.stderr)
+            error_line(str(error))
         try:
             for change in changes(lambda: _check(root, None, nic), writers, seconds, count):
                 _event(change.what, change.checked, as_json=as_json)
@@ -384,9 +383,10 @@ def _event(what: str, checked: tuner.Checked, *, as_json: bool) -> None:
     step = checked.step
     if as_json:
         at = {"time": time.time(), "event": what, "knob": step.knob.name, "place": step.setting.place}
-        text = json.dumps({**at, "wanted": step.setting.wanted, "now": step.now, "by": checked.by}, ensure_ascii=False)
+        text = json_text({**at, "wanted": step.setting.wanted, "now": step.now, "by": checked.by})
     else:
         by = f", by {checked.by}" if checked.by else ""
         stamp = time.strftime("%H:%M:%S")
         text = f"{stamp} {step.knob.name} {what}: {step.setting.target} wanted {step.setting.wanted}, is {step.now}{by}"
-    print(text, flush=True)
+    print_line(text)
+    sys.stdout.flush()

@@ -1,10 +1,14 @@
-"""How the command speaks: results on standard output, everything else on standard error; an error is a line."""
+"""How the command speaks: results on standard output, everything else on standard error; an error is a line.
+
+Whatever is printed goes through here or through a `Screen`: neither lets out what a terminal obeys.
+"""
 
 from __future__ import annotations
 
 import json
 import logging
 import os
+import re
 import signal
 import sys
 import traceback
@@ -15,6 +19,7 @@ from types import FrameType
 from typing import TYPE_CHECKING, Any
 
 from tailrace.errors import Declined, ExitCode, Interrupted, TailraceError
+from tailrace.plain import MOST_ERROR, PlainFormatter, plain, plain_lines
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -23,6 +28,8 @@ if TYPE_CHECKING:
     from tailrace.measure.session import Finished
 
 DEBUG = "TAILRACE_DEBUG"
+_MAYBE_UNSEEN = re.compile("[^\n -~]")
+"""What JSON leaves as it is, and a terminal may not."""
 
 
 def open_streams() -> None:
@@ -50,7 +57,7 @@ def choose_voice(*, quiet: bool, verbose: int, colour: str) -> None:
     logger.setLevel(level)
     if verbose:
         handler = logging.StreamHandler()
-        handler.setFormatter(logging.Formatter("%(asctime)s.%(msecs)03d %(message)s", "%H:%M:%S"))
+        handler.setFormatter(PlainFormatter("%(asctime)s.%(msecs)03d %(message)s", "%H:%M:%S"))
         logger.addHandler(handler)
     if colour != "auto":
         os.environ.pop("NO_COLOR", None)
@@ -64,9 +71,8 @@ def is_quiet() -> bool:
 
 def error_line(message: str) -> None:
     """One line on standard error."""
-    text = " ".join(message.split("\n"))
     with suppress(OSError):  # whom else to notify?
-        sys.stderr.write(f"tailrace: {text}\n")
+        sys.stderr.write(f"tailrace: {plain(message, MOST_ERROR)}\n")
 
 
 @contextmanager
@@ -97,16 +103,28 @@ def _flush() -> OSError | None:
 def note(message: str) -> None:
     """A line for whoever watches, on standard error."""
     if not is_quiet():
-        print(f"note: {message}", file=sys.stderr, flush=True)
+        print(f"note: {plain(message)}", file=sys.stderr, flush=True)
+
+
+def json_text(document: Any, indent: int | None = None) -> str:
+    """As JSON, with letters as they are and everything else escaped."""
+    text = json.dumps(document, indent=indent, ensure_ascii=False)
+    return _MAYBE_UNSEEN.sub(lambda found: _escaped(found[0]), text)
+
+
+def _escaped(letter: str) -> str:
+    if letter.isprintable():
+        return letter
+    return json.dumps(letter)[1:-1] if letter != "\x7f" else "\\u007f"
 
 
 def print_json(document: Any) -> None:
-    sys.stdout.write(json.dumps(document, indent=1, ensure_ascii=False) + "\n")
+    sys.stdout.write(json_text(document, indent=1) + "\n")
 
 
 def plain_console() -> Console:
     """For lines and tables of which nothing is coloured by what it looks like."""
-    from tailrace.cli.screen import Screen
+    from tailrace.report.screen import Screen
 
     return Screen(highlight=False)
 
@@ -114,7 +132,7 @@ def plain_console() -> Console:
 def wide_console() -> Console:
     """For tables and trees: as wide as the terminal, and as their longest line where there is none, so that a file or
     another program gets all of it."""
-    from tailrace.cli.screen import Screen
+    from tailrace.report.screen import Screen
 
     return Screen() if sys.stdout.isatty() else Screen(width=10_000)
 
@@ -130,8 +148,8 @@ def plain_table(*columns: str) -> Table:
 
 
 def print_line(text: str) -> None:
-    """A line for people, unwrapped and unstyled."""
-    sys.stdout.write(text + "\n")
+    """A line for people, or several, unwrapped and unstyled."""
+    sys.stdout.write(plain_lines(text) + "\n")
 
 
 def can_ask() -> bool:
@@ -141,7 +159,7 @@ def can_ask() -> bool:
 
 def ask(question: str) -> None:
     """Asks for a yes, on standard error, so that --json prints nothing else. Raises Declined for any other answer."""
-    sys.stderr.write(f"{question} [y/N] ")
+    sys.stderr.write(f"{plain(question)} [y/N] ")
     sys.stderr.flush()
     answer = sys.stdin.readline()
     if not answer.endswith("\n"):
@@ -238,7 +256,7 @@ def _show_run(finished: Finished, *, as_json: bool) -> None:
     # Not loaded by commands that measure nothing.
     from rich.text import Text
 
-    from tailrace.cli.screen import Screen
+    from tailrace.report.screen import Screen
     from tailrace.report.table import print_run, print_summary
 
     if as_json:

@@ -21,9 +21,10 @@ from tailrace.cli import complete
 from tailrace.cli.options import DEFAULT_RUNS
 from tailrace.cli.output import error_line, print_json, print_line, run_command
 from tailrace.errors import ExitCode, Mistake, TailraceError
+from tailrace.plain import plain
 from tailrace.report.difference import print_difference
-from tailrace.report.figures import plain
 from tailrace.report.html import MOST_RUNS, write_comparison, write_report
+from tailrace.report.screen import Screen
 from tailrace.report.table import width_of
 from tailrace.results.archive import MOST_BYTES, SUFFIX, export_run, import_run
 from tailrace.results.diff import diff as differ
@@ -199,7 +200,7 @@ def _runs(
     elif not found:
         print_line(f"No such run in {folder}.")
     else:
-        console = Console()
+        console = Screen()
         console.print(_table(found, console))
         for each in found:
             if each.unreadable is not None:
@@ -311,7 +312,7 @@ def _diff(a: str, b: str, folder: Path, *, as_json: bool) -> int:
     if as_json:
         print_json(found.as_data())
     else:
-        print_difference(found, Console(highlight=False))
+        print_difference(found, Screen(highlight=False))
     return 0
 
 

@@ -8,13 +8,13 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
-from rich.console import Console
 from rich.live import Live
 
 from tailrace.cli.output import print_line
 from tailrace.errors import Mistake
 from tailrace.observe.watch import newest, watched
 from tailrace.observe.watch_view import Watched
+from tailrace.report.screen import Screen
 from tailrace.results import ResultError
 from tailrace.results.run import find_folder
 from tailrace.spec.units import parse_duration
@@ -57,7 +57,7 @@ def _documents(view: Watched, every: float, *, once: bool) -> int:
 
 
 def _pictures(view: Watched, every: float, *, once: bool) -> int:
-    console = Console(width=None if sys.stdout.isatty() else 160)
+    console = Screen(width=None if sys.stdout.isatty() else 160)
     while True:
         console.print(view.draw(console.width))
         if once or view.state != "running":
@@ -66,7 +66,7 @@ def _pictures(view: Watched, every: float, *, once: bool) -> int:
 
 
 def _live(view: Watched, every: float) -> int:
-    console = Console()
+    console = Screen()
     with Live(view.draw(console.width), console=console, auto_refresh=False) as live:
         while view.state == "running":
             view = _wait(view, every)

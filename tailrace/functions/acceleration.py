@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Literal
 
 from tailrace.functions.images import Image, images_folder, machine_image
+from tailrace.plain import last_line
 from tailrace.process.programs import system_program
 from tailrace.resources.boot import boot_id
 
@@ -72,6 +73,5 @@ def _why_not(image: Image) -> str:
         return f"a machine does not boot with it within {BOOT_SECONDS:g} s"
     if _SAYS in done.stdout:
         return ""
-    said = done.stderr.decode(errors="replace").strip().splitlines()
-    why = said[-1] if said else f"QEMU ended after {time.monotonic() - began:.1f} s"
+    why = last_line(done.stderr, f"QEMU ended after {time.monotonic() - began:.1f} s")
     return f"a machine does not boot with it ({why})"

@@ -16,6 +16,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from tailrace.errors import Failure
+from tailrace.plain import plain
 
 _MOST = 1 << 20
 _TOLD_SECONDS = 10
@@ -43,7 +44,7 @@ def ask_bytes(path: Path, command: str, seconds: float = 30.0) -> bytes:
     except OSError as error:
         raise Failure(f"the machine's agent cannot be reached ({path}: {error.strerror})") from None
     if code != 0:
-        words = " ".join(printed.decode(errors="replace").split()) or f"status {code}"
+        words = plain(" ".join(printed.decode(errors="replace").split())) or f"status {code}"
         raise Failure(f"inside the machine, `{command.partition(chr(10))[0]}` has failed: {words}")
     return printed
 

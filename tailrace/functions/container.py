@@ -22,6 +22,7 @@ from tailrace.functions.process import TUN, inside
 from tailrace.functions.program import BUFFERS_MIB, NAME, function_command, refuses_cpus, wait_until_ready
 from tailrace.functions.runtime import Instance, Started, Starter
 from tailrace.node.record import Container, Process
+from tailrace.plain import last_line
 from tailrace.process.keeper import keep
 from tailrace.process.launch import LOG_BYTES, Launcher
 from tailrace.process.process import identify, set_real_time
@@ -179,10 +180,9 @@ def _run(options: Sequence[str], instance: Instance) -> int:
     except subprocess.TimeoutExpired:
         raise Failure(f"{instance.name}: podman has not started it within {_SECONDS:g} s") from None
     if done.returncode != 0:
-        said = done.stderr.strip().splitlines()
         code = done.returncode
         how = f"it was killed by signal {-code}" if code < 0 else f"it ended with status {code}"
-        raise Failure(f"{instance.name}: podman does not start it: {said[-1] if said else how}")
+        raise Failure(f"{instance.name}: podman does not start it: {last_line(done.stderr, how)}")
     pid = podman("container", "inspect", "--format", "{{.State.Pid}}", done.stdout.strip())
     _share_no_session(int(pid))
     return int(pid)

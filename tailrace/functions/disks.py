@@ -20,6 +20,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from tailrace.errors import Failure, Mistake
+from tailrace.plain import last_line
 from tailrace.process.programs import system_program
 
 FORMATS = {".qcow2": "qcow2", ".raw": "raw"}
@@ -222,8 +223,7 @@ def _run(words: Sequence[str]) -> str:
         check=False,
     )
     if done.returncode != 0:
-        said = done.stderr.strip().splitlines()
-        raise Failure(f"{words[0]}: {said[-1] if said else f'status {done.returncode}'}")
+        raise Failure(f"{words[0]}: {last_line(done.stderr, f'status {done.returncode}')}")
     return done.stdout
 
 
@@ -236,7 +236,7 @@ def _qemu(user: int, image: Path, program: str, *words: str) -> str:
     )
     # 3: clusters that nothing uses, which are no damage; 2: damage, which is also in what it prints.
     if done.returncode not in (0, 2, 3) or not done.stdout.strip():
-        said = (done.stderr.strip().splitlines() or [f"status {done.returncode}"])[-1]
+        said = last_line(done.stderr, f"status {done.returncode}")
         said = re.sub(rf"^{re.escape(program)}: |Could not open '[^']*': ", "", said)
         cure = f"; QEMU runs as user {user}, who must be able to read it" if "ermission" in said else ""
         raise Mistake(f"{image}: cannot be read as {disk_format(image)} ({said}){cure}")

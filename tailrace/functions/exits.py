@@ -20,6 +20,7 @@ from typing import Literal
 from tailrace.errors import Failure
 from tailrace.functions.hypervisor import monitor
 from tailrace.node.record import Process
+from tailrace.plain import plain
 
 _KVM = Path("/sys/kernel/debug/kvm")
 _EVENTS = ("memory_region_ops_read", "memory_region_ops_write", "virtio_queue_notify")
@@ -43,7 +44,7 @@ def counting(machine: Process, kind: Literal["kvm", "tcg"], folder: Path) -> Ite
     log = folder / "accesses"
     said = monitor(machine.outside, f"logfile {log}", human=True).strip()
     if said:
-        raise Failure(f"{machine.name}: QEMU does not log to {log}: {said}")
+        raise Failure(f"{machine.name}: QEMU does not log to {log}: {plain(said)}")
     _trace(machine.outside, on=True)
     try:
         yield found

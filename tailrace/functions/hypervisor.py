@@ -25,6 +25,7 @@ from xml.etree import ElementTree
 
 from tailrace.errors import Failure, Mistake
 from tailrace.host.slices import systemd_has
+from tailrace.plain import last_line, plain
 from tailrace.process import lock
 from tailrace.process import reaper as reaper_program
 from tailrace.process.process import Limits, ProcessId, end, identify, start
@@ -76,7 +77,7 @@ def connect() -> Any:
         except libvirt.libvirtError as error:
             if systemd_has(Tree()):
                 raise Failure(
-                    f"libvirt does not answer: {error}; start it: `systemctl start libvirtd.service`"
+                    f"libvirt does not answer: {plain(str(error))}; start it: `systemctl start libvirtd.service`"
                 ) from None
     elif systemd_has(Tree()):
         raise Mistake("libvirtd does not run; start it: `systemctl enable --now libvirtd.socket`")
@@ -87,7 +88,7 @@ def connect() -> Any:
         _start()
         return libvirt.open(_OWN)
     except libvirt.libvirtError as error:
-        raise Failure(f"libvirt does not answer: {error}; see {OWN}/log") from None
+        raise Failure(f"libvirt does not answer: {plain(str(error))}; see {OWN}/log") from None
 
 
 def create(begin: Callable[[], Any], seconds: float, sockets: Sequence[Path]) -> str:
@@ -115,7 +116,7 @@ def create(begin: Callable[[], Any], seconds: float, sockets: Sequence[Path]) ->
     if caller.is_alive():
         raise Failure(f"libvirt has not started the machine within {seconds:g} s: does the switch come to its ports?")
     if said:
-        raise Failure(f"libvirt does not start the machine: {said[0]}")
+        raise Failure(f"libvirt does not start the machine: {plain(str(said[0]))}")
     return made[0]
 
 
@@ -145,7 +146,7 @@ def end_machine(name: str) -> None:
         connect().lookupByName(name).destroy()
     except libvirt.libvirtError as error:
         if error.get_error_code() not in (libvirt.VIR_ERR_NO_DOMAIN, libvirt.VIR_ERR_OPERATION_INVALID):
-            raise Failure(f"libvirt does not end it: {error}") from None
+            raise Failure(f"libvirt does not end it: {plain(str(error))}") from None
         _end_forgotten(name)
 
 
@@ -196,7 +197,7 @@ def save(name: str, path: Path, beside: Callable[[], None] | None = None) -> Non
             if stops:
                 domain.resume()
     except libvirt.libvirtError as error:
-        raise Failure(f"libvirt does not save it: {error}") from None
+        raise Failure(f"libvirt does not save it: {plain(str(error))}") from None
 
 
 def console_command(name: str) -> list[str]:
@@ -212,7 +213,7 @@ def machine_xml(name: str) -> str:
     try:
         return str(connect().lookupByName(name).XMLDesc())
     except libvirt.libvirtError as error:
-        raise Failure(f"libvirt does not show it: {error}") from None
+        raise Failure(f"libvirt does not show it: {plain(str(error))}") from None
 
 
 def monitor(name: str, command: str, *, human: bool = False) -> str:
@@ -225,7 +226,7 @@ def monitor(name: str, command: str, *, human: bool = False) -> str:
     try:
         return str(libvirt_qemu.qemuMonitorCommand(connect().lookupByName(name), command, flags))
     except libvirt.libvirtError as error:
-        raise Failure(f"QEMU's monitor does not answer: {error}") from None
+        raise Failure(f"QEMU's monitor does not answer: {plain(str(error))}") from None
 
 
 def pin_vcpus(name: str, cpus: Sequence[int]) -> int:
@@ -240,7 +241,7 @@ def pin_vcpus(name: str, cpus: Sequence[int]) -> int:
             on = tuple(each == cpus[number] for each in range(cpus[number] + 1))
             domain.pinVcpuFlags(number, on, libvirt.VIR_DOMAIN_AFFECT_LIVE)
     except libvirt.libvirtError as error:
-        raise Failure(f"libvirt does not move its virtual CPUs: {error}") from None
+        raise Failure(f"libvirt does not move its virtual CPUs: {plain(str(error))}") from None
     return len(other)
 
 
@@ -251,7 +252,7 @@ def plug_vcpus(name: str, count: int) -> None:
     try:
         connect().lookupByName(name).setVcpusFlags(count, libvirt.VIR_DOMAIN_AFFECT_LIVE)
     except libvirt.libvirtError as error:
-        raise Failure(f"libvirt does not plug a virtual CPU: {error}") from None
+        raise Failure(f"libvirt does not plug a virtual CPU: {plain(str(error))}") from None
 
 
 def machine_pid(name: str) -> int:
@@ -285,8 +286,8 @@ def _start() -> None:
         reaper, asked = _reaper(file), 0.0
         while not (_LOGGER.exists() and _answers()):
             if time.monotonic() > deadline:
-                said = log.read_text(errors="replace").strip().splitlines()
-                raise Failure(f"libvirt's daemons do not start: {said[-1] if said else f'see {log}'}")
+                said = last_line(log.read_text(errors="replace"), f"see {log}")
+                raise Failure(f"libvirt's daemons do not start: {said}")
             # One that is about to end still has its pid file, and the new one ends at once.
             if reaper is None or not reaper.alive():
                 log.unlink(missing_ok=True)

@@ -28,6 +28,7 @@ from tailrace.errors import Failure, Mistake
 from tailrace.functions import agent
 from tailrace.functions.disks import make_boot_disk
 from tailrace.functions.program import INTERRUPT_RECEIVER, NAME, libraries, visible_libraries
+from tailrace.plain import last_line
 from tailrace.process.programs import own_program, podman, portable_program, system_program
 
 ENVIRONMENT = "TAILRACE_IMAGES"
@@ -188,8 +189,7 @@ def podman_has(image: str) -> bool:
     words = [system_program("podman"), "image", "exists", image]
     done = subprocess.run(words, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=60, check=False)
     if done.returncode not in (0, 1):
-        said = done.stderr.strip().splitlines()
-        raise Failure(f"podman: {said[-1] if said else 'failed'}")
+        raise Failure(f"podman: {last_line(done.stderr)}")
     return done.returncode == 0
 
 
@@ -313,8 +313,7 @@ def _write(path: Path, data: bytes) -> None:
 def _run(*words: str, folder: Path | None = None) -> str:
     done = subprocess.run(words, cwd=folder, capture_output=True, text=True, timeout=600, check=False)
     if done.returncode != 0:
-        said = done.stderr.strip().splitlines()
-        raise Failure(f"{' '.join(words)}: {said[-1] if said else 'failed'}")
+        raise Failure(f"{' '.join(words)}: {last_line(done.stderr)}")
     return done.stdout
 
 

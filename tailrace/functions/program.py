@@ -13,6 +13,7 @@ from pathlib import Path
 from tailrace.errors import Failure, Fault
 from tailrace.functions.runtime import Instance
 from tailrace.node.record import Process
+from tailrace.plain import last_line
 from tailrace.process.launch import Launcher, why_ended
 from tailrace.resources.place import Place
 from tailrace.spec.model import SETTINGS
@@ -43,7 +44,7 @@ def libraries(program: Path) -> list[Path]:
     """The libraries that a program loads, as ldd(1) finds them, the loader included."""
     done = subprocess.run(["ldd", str(program)], capture_output=True, text=True, timeout=30, check=False)
     if done.returncode != 0:
-        raise Failure(f"{program}: ldd cannot read it: {done.stderr.strip()}")
+        raise Failure(f"{program}: ldd cannot read it: {last_line(done.stderr)}")
     missing = [line.split()[0] for line in done.stdout.splitlines() if "not found" in line]
     if missing:
         raise Failure(f"{program}: the library {missing[0]} is missing; build again with `make setup`")

@@ -9,25 +9,33 @@ import json
 import stat
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
-from pydantic import BaseModel, ValidationError
+from pydantic import AfterValidator, BaseModel, Field, ValidationError
 
 from tailrace.errors import Failure, Fault, Mistake
 from tailrace.functions import agent
 from tailrace.functions.program import control_beside
 from tailrace.node.record import Process, State
+from tailrace.plain import plain
 from tailrace.switch.control import Control, ControlLost, request_line, result_of
 
-Cell = int | str | list[str] | None
-Ports = list[dict[str, int | str]]
+_MOST_WORD = 64
+_MOST_NAMES = 1024
+_MOST_PORTS = 256
+_MOST_COLUMNS = 64
+Word = Annotated[str, AfterValidator(lambda text: plain(text, _MOST_WORD).strip())]
+"""A name or a title; who says it is not trusted."""
+Said = Annotated[str, AfterValidator(lambda text: plain(text).strip())]
+Cell = int | Said | Annotated[list[Said], Field(max_length=_MOST_NAMES)] | None
+Ports = Annotated[list[dict[Word, int | Said]], Field(max_length=_MOST_PORTS)]
 
 
 class Rows(BaseModel):
     """A table, or the beginning of one."""
 
     total: int
-    rows: list[dict[str, Cell]]
+    rows: list[Annotated[dict[Word, Cell], Field(max_length=_MOST_COLUMNS)]]
 
     @property
     def columns(self) -> list[str]:
@@ -41,9 +49,9 @@ class Rows(BaseModel):
 class Shown(BaseModel):
     """What a function says."""
 
-    function: str
-    counters: dict[str, int | str | dict[str, int] | Ports]
-    tables: dict[str, Rows]
+    function: Word
+    counters: Annotated[dict[Word, int | Said | dict[Word, int] | Ports], Field(max_length=_MOST_NAMES)]
+    tables: Annotated[dict[Word, Rows], Field(max_length=_MOST_COLUMNS)]
 
     def counted(self) -> Iterator[tuple[str, list[int]]]:
         """Counters that are not 0, by name: of each port, or one number of the whole function."""
@@ -59,9 +67,12 @@ class Shown(BaseModel):
 def ask(state: State, process: Process, most: int) -> Shown:
     """Asks a function that is up, with so many rows of each table at most. Raises Mistake, Failure."""
     try:
-        return Shown.model_validate(call(state, process, "show", most=most))
+        shown = Shown.model_validate(call(state, process, "show", most=most))
     except ValidationError:
         raise Fault(f"{process.name} answers with something else than its counters and tables") from None
+    if any(len(table.rows) > max(most, _MOST_NAMES) for table in shown.tables.values()):
+        raise Fault(f"{process.name} answers with more rows than it was asked for")
+    return shown
 
 
 def tell(state: State, process: Process, told: dict[str, Any]) -> None:
@@ -118,5 +129,4 @@ def _by_port(ports: Ports) -> Iterator[tuple[str, list[int]]]:
 
 
 def _text(cell: Cell) -> str:
-    text = ", ".join(cell) if isinstance(cell, list) else "-" if cell is None else str(cell)
-    return "".join(letter for letter in text if letter.isprintable())
+    return ", ".join(cell) if isinstance(cell, list) else "-" if cell is None else str(cell)

@@ -24,6 +24,7 @@ from tailrace.errors import Failure, Mistake
 from tailrace.functions import hypervisor
 from tailrace.functions.domain import MachineSetting
 from tailrace.functions.saved import domain_like
+from tailrace.plain import plain
 
 BEGIN_SECONDS = 120.0
 """In which the source begins to send, and QEMU is there to receive; on a busy host."""
@@ -117,7 +118,7 @@ class Outgoing:
         try:
             find(self._name).migrateToURI3(to.uri, parameters, flags)
         except (libvirt.libvirtError, Failure, Mistake) as error:
-            self.problem = str(error)
+            self.problem = plain(str(error))
         finally:
             self.ended.set()
 
@@ -227,7 +228,7 @@ def find(name: str) -> Any:
     try:
         return hypervisor.connect().lookupByName(name)
     except libvirt.libvirtError as error:
-        raise Failure(f"libvirt does not find it: {error}") from None
+        raise Failure(f"libvirt does not find it: {plain(str(error))}") from None
 
 
 def go_on(domain: Any) -> None:
@@ -237,4 +238,4 @@ def go_on(domain: Any) -> None:
         if domain.state()[0] == libvirt.VIR_DOMAIN_PAUSED:
             domain.resume()
     except libvirt.libvirtError as error:
-        raise Failure(f"libvirt does not let it go on: {error}") from None
+        raise Failure(f"libvirt does not let it go on: {plain(str(error))}") from None

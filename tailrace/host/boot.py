@@ -18,6 +18,7 @@ from tailrace.host.boot_files import BootFiles, Grub, KernelInstall, Stage, give
 from tailrace.host.command_line import PARAMETERS, Argument, CommandLine, Reader, parse_line, read, show_line
 from tailrace.host.machine import Kernel, read_kernel
 from tailrace.host.setting import Form, Setting
+from tailrace.plain import last_line
 from tailrace.resources.topology import last_cpu
 from tailrace.resources.tree import Tree
 
@@ -234,8 +235,7 @@ class BootLoader:
             except subprocess.TimeoutExpired:
                 raise Failure(f"{shlex.join(command)}: has not ended within {PATIENCE:g} s") from None
             if done.returncode != 0:
-                words = done.stderr.strip().splitlines()
-                raise Failure(f"{shlex.join(command)}: {words[-1] if words else 'failed'}")
+                raise Failure(f"{shlex.join(command)}: {last_line(done.stderr)}")
         if self._tree.live:
             self._check_lines()
 

@@ -19,6 +19,7 @@ from collections.abc import Iterable
 from contextlib import suppress
 
 from tailrace.host.groups import CGROUP, make, remove
+from tailrace.plain import last_line
 from tailrace.process.programs import find_system_program
 from tailrace.resources.cpus import parse_list
 from tailrace.resources.tree import Tree
@@ -148,8 +149,7 @@ def run_systemctl(*words: str) -> str:
     except subprocess.TimeoutExpired:
         raise OSError(errno.ETIMEDOUT, f"systemctl {words[0]}: no answer within {_PATIENCE:g} s") from None
     if done.returncode != 0:
-        said = done.stderr.strip().splitlines()
-        raise OSError(errno.EIO, said[-1] if said else f"systemctl {words[0]} failed")
+        raise OSError(errno.EIO, last_line(done.stderr, f"systemctl {words[0]} failed"))
     return done.stdout
 
 

@@ -8,9 +8,10 @@ import time
 from types import TracebackType
 from typing import Protocol, Self
 
-from rich.console import Console
 from rich.progress import BarColumn, Progress, ProgressColumn, Task, TextColumn
 from rich.text import Text
+
+from tailrace.report.screen import Screen
 
 
 class Reporter(Protocol):
@@ -47,9 +48,9 @@ class Silent:
 class Bar:
     """A bar over all stages. Its own thread draws it seldom: the machine has better things to do."""
 
-    def __init__(self, total_seconds: float, console: Console) -> None:
+    def __init__(self, total_seconds: float, console: Screen) -> None:
         self._progress = Progress(
-            TextColumn("{task.description}"),
+            TextColumn("{task.description}", markup=False),
             BarColumn(bar_width=24),
             _TimeLeft(),
             console=console,
@@ -91,4 +92,4 @@ def reporter(total_seconds: float, *, wanted: bool) -> Bar | None:
     """A bar if somebody watches standard error and has not asked for quiet (`-q`), else None."""
     if not wanted or not sys.stderr.isatty() or not logging.getLogger(__name__).isEnabledFor(logging.WARNING):
         return None
-    return Bar(total_seconds, Console(stderr=True))
+    return Bar(total_seconds, Screen(stderr=True))

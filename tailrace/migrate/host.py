@@ -20,6 +20,7 @@ from tailrace.errors import Failure, Mistake
 from tailrace.migrate.facts import Facts, read_facts
 from tailrace.node.client import Client, NoService
 from tailrace.node.folder import OPERATE
+from tailrace.plain import last_line
 from tailrace.process.programs import system_program
 
 ANSWER_SECONDS = 60.0
@@ -95,8 +96,7 @@ def _forwarded(name: str, socket: Path) -> Iterator[None]:
                 if program.poll() is not None or time.monotonic() > deadline:
                     program.kill()
                     assert program.stderr is not None
-                    said = program.stderr.read().decode(errors="replace").strip().splitlines()
-                    why = said[-1] if said else "no answer in time"
+                    why = last_line(program.stderr.read(), "no answer in time")
                     raise Failure(f"{name}: ssh does not get there ({why}); try `ssh {name} tailrace status` as root")
                 time.sleep(0.02)
             yield

@@ -22,6 +22,7 @@ from typing import Any
 from tailrace import __version__
 from tailrace.errors import ExitCode, Failure, Mistake, TailraceError
 from tailrace.node.folder import LOOK, OPERATE
+from tailrace.plain import MOST_ERROR, last_line, plain
 from tailrace.switch.control import Control, ControlError, ControlLost
 
 API = 1
@@ -114,7 +115,7 @@ class Client:
                 if error.code == ENDING:
                     raise NoService(str(error)) from None
                 data = error.data if isinstance(error.data, dict) else {}
-                lines = [str(line) for line in data.get("lines", [str(error)])]
+                lines = [plain(str(line), MOST_ERROR) for line in data.get("lines", [str(error)])]
                 ends = bool(data.get("service_ends"))
                 raise Said(lines, int(data.get("exit_status", 1)), service_ends=ends) from None
             except ControlLost as error:
@@ -294,8 +295,8 @@ def start_service(folder: Path) -> None:
             said += more
     if not said.endswith(b"\n"):
         program.kill()
-        words = program.communicate()[1].decode(errors="replace").strip().splitlines()
-        raise Failure(f"the service could not be started: {words[-1] if words else 'it says nothing'}")
+        words = last_line(program.communicate()[1], "it says nothing")
+        raise Failure(f"the service could not be started: {words}")
     assert program.stderr is not None
     program.stderr.close()
     answer = json.loads(said)

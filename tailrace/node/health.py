@@ -19,6 +19,7 @@ from tailrace.functions.runtimes import beside
 from tailrace.node.planned import Plan, PlannedHealth
 from tailrace.node.record import Process, Record
 from tailrace.observe.page import Page
+from tailrace.plain import last_line
 from tailrace.process.process import ProcessId
 from tailrace.switch.config import function_name
 
@@ -130,5 +131,5 @@ async def _failure(command: Iterable[str], seconds: float) -> str | None:
             await process.wait()
     if process.returncode == 0:
         return None
-    words = said.decode(errors="replace").strip().splitlines()
-    return f"its check ended with status {process.returncode}" + (f" ({words[-1]})" if words else "")
+    words = last_line(said, "")
+    return f"its check ended with status {process.returncode}" + (f" ({words})" if words else "")

@@ -26,6 +26,7 @@ from pydantic import TypeAdapter
 
 from tailrace.errors import Failure, Mistake
 from tailrace.node.folder import ENVIRONMENT, run_folder
+from tailrace.plain import last_line
 from tailrace.process import lock, units
 from tailrace.process.process import ProcessId, descendants, end, identify
 from tailrace.process.programs import system_program
@@ -302,8 +303,7 @@ class Container(MadeFor):
             done = subprocess.run(self.removal(), capture_output=True, text=True, timeout=60, check=False)
         except subprocess.TimeoutExpired:
             return f"container {self.name}: podman has not removed it within 60 s"
-        said = done.stderr.strip().splitlines()
-        return None if done.returncode == 0 else f"container {self.name}: {said[-1] if said else 'podman failed'}"
+        return None if done.returncode == 0 else f"container {self.name}: {last_line(done.stderr, 'podman failed')}"
 
 
 @dataclass(frozen=True)
@@ -341,7 +341,7 @@ class Tap(MadeFor):
 def _ip(what: str, *words: str) -> str | None:
     """Runs ip(8); returns why that failed, or None."""
     done = subprocess.run([system_program("ip"), *words], capture_output=True, text=True, timeout=10, check=False)
-    return None if done.returncode == 0 else f"{what}: {done.stderr.strip()}"
+    return None if done.returncode == 0 else f"{what}: {last_line(done.stderr)}"
 
 
 @dataclass(frozen=True)

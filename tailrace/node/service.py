@@ -66,6 +66,7 @@ from tailrace.node.restarts import Restarts
 from tailrace.node.server import Call, Refusal, Server, refusal_of
 from tailrace.node.status import status
 from tailrace.node.supervisor import Supervisor
+from tailrace.plain import PlainFormatter, plain_lines
 from tailrace.process.process import ProcessId
 from tailrace.spec.load import parse_located
 from tailrace.spec.position import Document
@@ -866,10 +867,10 @@ def _log_to(folder: Path | None) -> None:
     handler: logging.Handler
     if folder is None:
         handler = logging.StreamHandler()
-        handler.setFormatter(logging.Formatter("%(message)s"))
+        handler.setFormatter(PlainFormatter("%(message)s"))
     else:
         handler = logging.handlers.RotatingFileHandler(folder / LOG, maxBytes=_LOG_BYTES, backupCount=1)
-        handler.setFormatter(logging.Formatter("%(asctime)s.%(msecs)03d %(levelname)s %(message)s"))
+        handler.setFormatter(PlainFormatter("%(asctime)s.%(msecs)03d %(levelname)s %(message)s"))
     logger = logging.getLogger("tailrace")
     logger.addHandler(handler)
     logger.setLevel(logging.INFO)
@@ -931,7 +932,7 @@ def main(argv: list[str] | None = None) -> int:
     except TailraceError as error:
         tell({"lines": list(error.lines), "exit_status": int(error.exit_status)})
         if options.ready_fd is None:
-            print(f"tailraced: {error}", file=sys.stderr)
+            print(f"tailraced: {plain_lines(str(error))}", file=sys.stderr)
         return int(error.exit_status)
     return 0
 

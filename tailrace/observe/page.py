@@ -11,6 +11,7 @@ from operator import itemgetter
 from pathlib import Path
 
 from tailrace.errors import Failure
+from tailrace.plain import plain
 
 _HEADER = struct.Struct("<8sIIIIII")
 _SCHEMA_OFFSET = 64
@@ -153,7 +154,7 @@ class Page:
         for index, word in enumerate(first):
             if index >= len(old) or word != old[index]:
                 name = _SLOT.unpack_from(self._map, self._offset + index * self._size)[-1]
-                self._names[index] = name.split(b"\0", 1)[0].decode(errors="replace")
+                self._names[index] = plain(name.split(b"\0", 1)[0].decode(errors="replace"))
             if (kind := self._kinds.get(word & _KIND)) is not None:
                 self._places.setdefault(kind, []).append(index)
 

@@ -23,7 +23,8 @@ from rich.text import Text
 from tailrace.observe.watch_host import METHODS as HOST
 from tailrace.observe.watch_host import HostView
 from tailrace.observe.watch_view import State, Watched, events, heading
-from tailrace.report.figures import MISSING, chain_name, count, mega, microseconds, plain, profile_name
+from tailrace.plain import plain
+from tailrace.report.figures import MISSING, chain_name, count, mega, microseconds, profile_name
 from tailrace.results import ResultError, Run, load_run
 from tailrace.results.interval_log import SUFFIX, LogReader
 from tailrace.results.intervals import Interval, Way

@@ -7,6 +7,7 @@ import os
 import time
 from pathlib import Path
 
+from tailrace.plain import plain
 from tailrace.process.process import identify
 
 #: What runs as a module of Python's, and its name.
@@ -43,6 +44,6 @@ def described(pid: int) -> str | None:
     # Of `python3 /usr/bin/tailrace apply SPEC` what its user has typed.
     ours = next((place for place, word in enumerate(words) if word in _MODULES or Path(word).name == "tailrace"), 0)
     text = " ".join([_MODULES.get(words[ours], Path(words[ours]).name), *words[ours + 1 :]])
-    shown = "".join(each if each.isprintable() else "?" for each in text)[:_LONGEST_COMMAND]
+    shown = plain(text, _LONGEST_COMMAND)
     began = time.time() - up + process.start / os.sysconf("SC_CLK_TCK")
     return f"process {pid} (`{shown}`, since {time.strftime('%Y-%m-%d %H:%M:%S', time.localtime(began))})"

@@ -15,6 +15,7 @@ from pathlib import Path
 
 from tailrace.errors import Failure
 from tailrace.node.record import Process, State
+from tailrace.plain import plain
 from tailrace.process import log_writer, units
 from tailrace.process.process import Limits, ProcessId, how_it_ended, reap, start
 
@@ -23,9 +24,11 @@ _TIME = re.compile(r"^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z ")
 _PODMAN = re.compile(r"^\S+ std(?:out|err) [FP] ")
 """With which podman begins a line of a container's."""
 _CONTROL = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]|\x1bc|[\x00-\x08\x0b-\x1f]")
-"""What moves a terminal's cursor, which a machine's firmware does."""
+"""A whole command to a terminal, which a machine's firmware gives: of plain() its letters would be left."""
 LOG_BYTES = 8 << 20
 """After which a bounded log begins anew, with as much from before kept beside it."""
+_MOST_LINE = 1024
+"""Characters of a line that is shown."""
 _WRITER_ENDS = 2.0
 """Seconds in which what a program said last is in its log."""
 
@@ -132,13 +135,18 @@ class Launcher:
         lines = [line for line in said.splitlines() if line.strip()]
         errors = [line for line in lines if " error: " in line]
         if count > 1:
-            return " | ".join(_CONTROL.sub("", line).strip() for line in lines[-count:])
-        return _TIME.sub("", _PODMAN.sub("", (errors or lines or [""])[-1]))
+            return " | ".join(_shown(line) for line in lines[-count:])
+        return _shown(_TIME.sub("", _PODMAN.sub("", (errors or lines or [""])[-1])))
 
     def failure(self, name: str, what: str, lines: int = 1) -> Failure:
         """An error that says what happened to a process and what it said itself, the last so many lines of it."""
         words = self.last_words(name, lines)
         return Failure(f"{what}: {words}" if words else f"{what}; see {self.log(name)}")
+
+
+def _shown(line: str) -> str:
+    """A line of whoever it is, without the commands to a terminal that a machine's firmware gives."""
+    return plain(_CONTROL.sub("", line), _MOST_LINE).strip()
 
 
 def _start_writer(log: Path) -> tuple[ProcessId, int]:

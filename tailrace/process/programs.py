@@ -9,6 +9,7 @@ import sys
 from pathlib import Path
 
 from tailrace.errors import Failure, Mistake
+from tailrace.plain import last_line
 
 _FOLDERS = {
     "tailrace-switch": "switch",
@@ -102,8 +103,7 @@ def podman(*words: str, seconds: float = 60) -> str:
     except subprocess.TimeoutExpired:
         raise Failure(f"podman {' '.join(words)}: not done within {seconds:g} s") from None
     if done.returncode != 0:
-        lines = done.stderr.strip().splitlines()
-        raise Failure(f"podman {' '.join(words)}: {lines[-1] if lines else 'failed'}")
+        raise Failure(f"podman {' '.join(words)}: {last_line(done.stderr)}")
     return done.stdout
 
 
@@ -114,6 +114,5 @@ def run_system(name: str, *words: str, namespace: str | None = None) -> str:
     command = [*prefix, system_program(name), *words]
     done = subprocess.run(command, capture_output=True, text=True, timeout=10, check=False)
     if done.returncode != 0:
-        lines = done.stderr.strip().splitlines()
-        raise Failure(f"{' '.join(command)}: {lines[-1] if lines else 'failed'}")
+        raise Failure(f"{' '.join(command)}: {last_line(done.stderr)}")
     return done.stdout

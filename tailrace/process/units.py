@@ -22,6 +22,7 @@ from pathlib import Path
 from tailrace.errors import Failure
 from tailrace.host.groups import CGROUP
 from tailrace.host.slices import OWN, run_systemctl, systemd_run
+from tailrace.plain import plain
 from tailrace.process import log_writer
 from tailrace.process.process import Limits, ProcessId, identify
 from tailrace.process.programs import system_program
@@ -86,7 +87,7 @@ def start(
         )
         if done.returncode != 0:
             said = done.stderr.strip().splitlines()
-            raise OSError(said[0] if said else f"systemd-run ended with status {done.returncode}")
+            raise OSError(plain(said[0]) if said else f"systemd-run ended with status {done.returncode}")
         pid = int(run_systemctl("show", "--property=MainPID", "--value", unit))
     except subprocess.TimeoutExpired:
         late = f"systemd has not started {unit} within {_PATIENCE:g} s"

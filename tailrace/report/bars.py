@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from statistics import median
 
+from tailrace.plain import plain
 from tailrace.report import figures
 from tailrace.report.marked import Marked, MarkedTrial, by_profile, trials
 from tailrace.report.marks import by_bound, by_floor, by_sent
@@ -207,12 +208,12 @@ def budgets(runs: Sequence[Marked]) -> BarChart | None:
             Segment(
                 100 * hops.average_us * part.share / most,
                 _colour(part, functions),
-                f"{figures.plain(part.name)}: {figures.microseconds(part.latency_us.average)} µs, {part.share:.1%}",
-                figures.plain(part.name) if part.kind == "function" else "",
+                f"{plain(part.name)}: {figures.microseconds(part.latency_us.average)} µs, {part.share:.1%}",
+                plain(part.name) if part.kind == "function" else "",
             )
             for part in hops.parts
         )
-        label = one.of.label(f"{names[one.of.number][one.trial.name]}, {figures.plain(way.name)}")
+        label = one.of.label(f"{names[one.of.number][one.trial.name]}, {plain(way.name)}")
         bars.append(Bar(label, f"{figures.microseconds(hops.average_us)} µs", segments))
     return BarChart("Mean latency by element, µs", tuple(bars))
 

@@ -1,15 +1,15 @@
 """The columns of the table of results, and the warnings: the words and numbers that terminal and HTML share.
 
-Whatever comes from a host, a spec or a device is untrusted; plain() takes out what could move a terminal's cursor, and
-escaping for HTML is the template's.
+Whatever comes from a host, a spec or a device is untrusted: plain() makes it fit for a terminal, and escaping for HTML
+is the template's.
 """
 
 from __future__ import annotations
 
-import unicodedata
 from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
 
+from tailrace.plain import plain
 from tailrace.report.marks import NEAR_FLOOR, by_bound, by_floor, by_sent
 from tailrace.results.findings import ReorderFinding
 from tailrace.results.model import Latency, Run, Share, Trial
@@ -36,11 +36,6 @@ class Column:
     def short(self) -> str:
         """Its heading on one line."""
         return self.unit if self.group == "traffic" else f"{self.title} {self.unit}".strip().replace("- ", "")
-
-
-def plain(text: str) -> str:
-    """`text` on one line and without control characters (a terminal would obey them)."""
-    return "".join(" " if unicodedata.category(char) in {"Cc", "Cf", "Zl", "Zp", "Cs"} else char for char in text)
 
 
 def count(number: int) -> str:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
+from tailrace.plain import plain
 from tailrace.report.comparisons import cells_table, comparisons, heats
 from tailrace.report.figures import (
     FAULTS,
@@ -18,7 +19,6 @@ from tailrace.report.figures import (
     mega,
     microseconds,
     percent,
-    plain,
     profile_name,
     rates,
 )

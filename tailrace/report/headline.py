@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from itertools import groupby
 
+from tailrace.plain import plain
 from tailrace.report.figures import (
     MISSING,
     chains,
@@ -18,7 +19,6 @@ from tailrace.report.figures import (
     mega,
     microseconds,
     percent,
-    plain,
     profile_name,
     rates,
 )

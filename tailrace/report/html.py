@@ -18,6 +18,7 @@ from markupsafe import Markup
 
 from tailrace.advise.machine import Machine
 from tailrace.errors import Mistake
+from tailrace.plain import plain
 from tailrace.report import bars, causes, curves, figures, findings, hops, host, marks, predicted, soak
 from tailrace.report.caveats import warnings
 from tailrace.report.headline import headline
@@ -171,7 +172,7 @@ def _warnings(marked: Marked) -> list[str]:
         f"No curve for {names[name]}: {why}" if name in names else f"No {name}: {why}"
         for name, why in marked.stored.missing
     ]
-    return [*warnings(run), *map(figures.plain, missing)]
+    return [*warnings(run), *map(plain, missing)]
 
 
 def _hosts(runs: Sequence[Marked]) -> list[tuple[str, list[tuple[str, str]]]]:

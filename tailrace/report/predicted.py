@@ -6,7 +6,8 @@ from pathlib import Path
 
 from tailrace.advise.learn import Measured, read_measured
 from tailrace.advise.machine import Machine
-from tailrace.report.figures import MISSING, mega, plain
+from tailrace.plain import plain
+from tailrace.report.figures import MISSING, mega
 from tailrace.report.section import Section
 
 TITLES = ("throughput", "frame", "functions", "measured Mpps", "predicted Mpps", "error", "predicted bottleneck")

@@ -13,6 +13,7 @@ from rich.measure import Measurement
 from rich.table import Table
 from rich.text import Text
 
+from tailrace.plain import plain
 from tailrace.report import causes, host, soak
 from tailrace.report.caveats import warnings
 from tailrace.report.figures import (
@@ -25,7 +26,6 @@ from tailrace.report.figures import (
     latency_columns,
     measured_with,
     naming,
-    plain,
     reading,
     tone,
     trial_names,
@@ -37,6 +37,7 @@ from tailrace.report.hops import TITLES
 from tailrace.report.hops import Table as HopTable
 from tailrace.report.hops import tables as hop_tables
 from tailrace.report.marks import short_remark
+from tailrace.report.screen import Screen
 from tailrace.results.model import Run, Trial, sent_of
 from tailrace.results.pooled import COMPARING
 
@@ -82,7 +83,7 @@ def _summary(run: Run) -> Table:
 
 def print_run(run: Run, console: Console | None = None) -> None:
     """Print all of `run`: warnings (an oversubscribed host first), the tables, how to read them, and the verdict."""
-    console = console or Console()
+    console = console or Screen()
     caveats = warnings(run)
     if run.oversubscribed:
         console.print(Text(caveats.pop(0), style="yellow"))

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from tailrace.errors import Failure
+from tailrace.plain import plain
 
 _log = logging.getLogger(__name__)
 _MOST_LINE = 64 << 20
@@ -53,7 +54,7 @@ def result_of(method: str, answer: Mapping[str, Any]) -> Any:
         if "error" not in answer:
             return answer["result"]
         refused = answer["error"]
-        error = ControlError(method, int(refused["code"]), str(refused["message"]), refused.get("data"))
+        error = ControlError(method, int(refused["code"]), plain(str(refused["message"])), refused.get("data"))
     except (AttributeError, KeyError, TypeError, ValueError, OverflowError):
         raise ControlLost(f"{method}: answered with neither a result nor an error") from None
     raise error

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import json
+import logging
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -11,10 +14,25 @@ from pathlib import Path
 from typing import TextIO
 
 import pytest
+from rich.text import Text
 
-from tailrace.cli.output import orderly, print_line, run_command, telling
-from tailrace.cli.screen import Screen
+import tailrace
+from tailrace.cli.commands import say
+from tailrace.cli.output import (
+    error_line,
+    note,
+    orderly,
+    plain_console,
+    plain_table,
+    print_json,
+    print_line,
+    run_command,
+    telling,
+    wide_console,
+)
+from tailrace.plain import MOST, PlainFormatter, last_line, plain, plain_lines
 from tailrace.process.process import undisturbed
+from tailrace.report.screen import Screen
 
 FULL = Path("/dev/full")
 NO_SPACE = "tailrace: standard output: No space left on device"
@@ -123,3 +141,52 @@ def test_a_command_that_only_asks_loads_neither_tables_nor_models() -> None:
     )
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
     assert done.stdout == "[]\n"
+
+
+HOSTILE = "a\x1b[2J[/x][red]:x:\r\t\x9b\u202e\ud800\x7fé"
+"""Of each kind that a terminal, or Rich, would obey; `é` is a letter."""
+HARMLESS = "a [2J[/x][red]:x:      é"
+
+
+def test_whatever_is_printed_a_terminal_obeys_nothing_of_it(capsys: pytest.CaptureFixture[str]) -> None:
+    table = plain_table(HOSTILE)
+    table.title = HOSTILE
+    table.add_row(HOSTILE)
+    for console in (wide_console(), plain_console(), Screen(width=200)):
+        console.print(table)
+        console.print(HOSTILE, Text(HOSTILE))
+    print_line(f"{HOSTILE}\n{HOSTILE}")
+    print_json({HOSTILE: HOSTILE})
+    say([HOSTILE], as_json=False)
+    error_line(f"{HOSTILE}\n")
+    note(HOSTILE)
+    said = capsys.readouterr()
+    for stream in said:
+        assert all(line.isprintable() for line in stream.split("\n"))
+        assert "[/x][red]:x:" in stream and "é" in stream
+    assert said.err.count("\n") == 2
+    document = said.out[said.out.index("{") :].partition("}")[0] + "}"
+    assert json.loads(document) == {HOSTILE: HOSTILE}  # what is for programs loses nothing
+
+
+def test_words_of_others_are_letters_on_one_line_and_bounded() -> None:
+    assert plain(HOSTILE) == HARMLESS
+    assert plain("x" * (1 << 20), 8) == "xxxxxxx…"
+    assert len(plain("\x1b" * (1 << 20))) == MOST
+    assert plain_lines(f"{HOSTILE}\n\n{HOSTILE}") == f"{HARMLESS}\n\n{HARMLESS}"
+    assert last_line(b"a\n b\x1b[2J\xff\r\n \n") == "b [2J\ufffd"
+    assert (last_line("\n"), last_line(b"", "nothing")) == ("failed", "nothing")
+
+
+def test_logs_are_plain(capsys: pytest.CaptureFixture[str]) -> None:
+    handler = logging.StreamHandler()
+    handler.setFormatter(PlainFormatter("%(message)s"))
+    handler.handle(logging.makeLogRecord({"msg": "%s", "args": (HOSTILE,)}))
+    assert capsys.readouterr().err == f"{HARMLESS}\n"
+
+
+def test_there_is_no_other_console() -> None:
+    """Rich's own would obey what is printed: [/x] is an error to it, and ESC goes to the terminal."""
+    sources = Path(tailrace.__file__).parent
+    made = re.compile(r"\b(Console|from_markup)\((?!Console)")
+    assert [path for path in sources.rglob("*.py") if made.search(path.read_text())] == []

@@ -9,7 +9,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from tailrace.errors import Failure
-from tailrace.measure.host.program import last_line, running
+from tailrace.measure.host.program import last_words, running
 from tailrace.process.process import descendants
 from tailrace.process.programs import system_program
 
@@ -36,7 +36,7 @@ def load(kind: str, workers: int, control: Sequence[int], anywhere: Sequence[int
         deadline = time.monotonic() + _START_SECONDS
         while len(found := descendants(process.pid)) < workers:
             if not process.alive() or time.monotonic() > deadline:
-                raise Failure(f"stress-ng did not start: {last_line(log)}")
+                raise Failure(f"stress-ng did not start: {last_words(log)}")
             time.sleep(0.05)
         for pid in (process.pid, *found, *descendants(process.pid)):
             with suppress(ProcessLookupError):

@@ -11,6 +11,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from tailrace.errors import Failure
+from tailrace.plain import last_line
 from tailrace.process.process import Limits, ProcessId, how_it_ended, reap, start
 
 _LOOK = 0.2
@@ -42,10 +43,9 @@ def run(argv: Sequence[str], log: Path, cpus: Sequence[int], seconds: float, pro
                 raise Failure(f"{Path(argv[0]).name} did not end in {done:.0f} s; see {log}")
         status = reap(process.pid)
     if status != 0:
-        raise Failure(f"{Path(argv[0]).name} {how_it_ended(status)}: {last_line(log)}")
+        raise Failure(f"{Path(argv[0]).name} {how_it_ended(status)}: {last_words(log)}")
 
 
-def last_line(log: Path) -> str:
+def last_words(log: Path) -> str:
     """The last line in a log that says something."""
-    lines = [line.strip() for line in log.read_text(errors="replace").splitlines() if line.strip()]
-    return lines[-1] if lines else f"see {log}"
+    return last_line(log.read_text(errors="replace"), f"see {log}")
