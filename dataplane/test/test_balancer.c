@@ -13,6 +13,7 @@
 #include "functions/balancer.h"
 #include "functions/balancer_handover.h"
 #include "functions/function.h"
+#include "test/handed_over.h"
 #include "test/start_dpdk.h"
 
 #define CONNECTIONS 256
@@ -829,22 +830,6 @@ static void tables_show_what_there_is(void **state)
 /* ------- connections are handed over ------- */
 
 /* What an instance would give; returns how many. */
-static uint32_t read_records(struct handover_record *records)
-{
-	struct connection flow;
-	uint32_t count = 0;
-
-	for (uint32_t number = 1; number <= the_balancer.flows.most; number++) {
-		if (!connections_copy(&the_balancer.flows, number, &flow))
-			continue;
-		records[count] = (struct handover_record){
-			.seen = flow.seen, .state = flow.state, .opener = flow.opener, .port = flow.port};
-		memcpy(records[count].key, flow.key, sizeof(flow.key));
-		balancer_handover.fill(&the_balancer.flows, &flow, &records[count++]);
-	}
-	return count;
-}
-
 /* Another instance, which frames do not reach yet. */
 static void begin_anew(const char *settings)
 {
@@ -877,7 +862,7 @@ static void connections_stay_with_their_ends_in_another_instance(void **state)
 	assert_int_equal(end_of(udp(CLIENT, 1000, VIRTUAL, 53)) - 1 < 2, true);
 	expect(PASS, 0, tcp(CLIENT, 1, VIRTUAL + 1, 80, SYN));
 	expect(PASS, 0, tcp(CLIENT, 1, VIRTUAL + 1, 80, ACK)); /* only this direction is seen */
-	count = read_records(records);
+	count = handed_over(&balancer_handover, &the_balancer.flows, records);
 	assert_int_equal(count, RTE_DIM(to) + 2);
 	/* In another order, so other numbers. */
 	begin_anew("{" OWN_ADDRESSES ", \"services\": [" DIRECT ", " NAMES
@@ -901,7 +886,7 @@ static void an_end_is_up_by_the_word_of_the_instance_before(void **state)
 	const struct balancer_end *end;
 	const char *text = SET(WEB(ALL_ENDS));
 
-	assert_int_equal(read_records(records), 1);
+	assert_int_equal(handed_over(&balancer_handover, &the_balancer.flows, records), 1);
 	begin_anew(text);
 	deaf = ~0u;
 	/* Nobody has answered the new one, which no answer would reach. */
@@ -931,7 +916,7 @@ static void what_is_handed_over_is_not_believed(void **state)
 	struct handover_record records[CONNECTIONS], wrong;
 
 	connect_from(1000);
-	assert_int_equal(read_records(records), 1);
+	assert_int_equal(handed_over(&balancer_handover, &the_balancer.flows, records), 1);
 #define EXPECT(result, change)                                                                                     \
 	do {                                                                                                       \
 		begin_anew(SET(WEB(ALL_ENDS)));                                                                    \

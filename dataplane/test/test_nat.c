@@ -11,6 +11,7 @@
 #include "functions/function.h"
 #include "functions/nat.h"
 #include "functions/nat_handover.h"
+#include "test/handed_over.h"
 #include "test/start_dpdk.h"
 
 #define CONNECTIONS 64
@@ -423,23 +424,6 @@ static void a_vlan_is_another_network(void **state)
 
 /* ------- connections are handed over ------- */
 
-/* All that the NAT knows, as records. */
-static unsigned read_records(struct handover_record *records)
-{
-	struct connection flow;
-	unsigned count = 0;
-
-	for (uint32_t number = 1; number <= the_nat.flows.most; number++) {
-		if (!connections_copy(&the_nat.flows, number, &flow))
-			continue;
-		records[count] = (struct handover_record){
-			.seen = flow.seen, .state = flow.state, .opener = flow.opener, .port = flow.port};
-		memcpy(records[count].key, flow.key, sizeof(flow.key));
-		nat_handover.fill(&the_nat.flows, &flow, &records[count++]);
-	}
-	return count;
-}
-
 static enum handover_result take(const struct handover_record *record)
 {
 	the_nat.tick = connections_tick(now);
@@ -454,7 +438,7 @@ static void a_connection_keeps_its_address_in_another_instance(void **state)
 	struct seen other;
 
 	assert_int_equal(in.destination, OTHER);
-	assert_int_equal(read_records(records), 3);
+	assert_int_equal(handed_over(&nat_handover, &the_nat.flows, records), 3);
 	end(state);
 	begin("endpoint-independent");
 	for (unsigned i = 0; i < 3; i++)
@@ -479,7 +463,7 @@ static void what_cannot_be_here_is_not_taken(void **state)
 	struct handover_record records[CONNECTIONS], wrong;
 	const struct seen out = sent(udp(HOST, 3000, SERVER, 53), 0);
 
-	assert_int_equal(read_records(records), 1);
+	assert_int_equal(handed_over(&nat_handover, &the_nat.flows, records), 1);
 	end(state);
 	begin("endpoint-independent");
 	wrong = records[0];
