@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <string.h>
 
+#include <netinet/in.h>
+
 #include "balancer_handover.h"
 #include "balancer_pass.h"
 #include "common/log.h"
@@ -50,11 +52,87 @@ static void prepare(struct handover *handover, uint32_t count)
 
 		record->end_number = handover_holds(handover, record) ? number_of(set, record) : 0;
 		if (record->end_number != 0 && record->has_mac)
-			changed |= balancer_health_vouch(balancer, &set->ends[record->end_number], record->mac);
+			changed |= balancer_health_vouch(balancer, &set->ends[record->end_number], record->mac, 0);
 	}
 	if (changed && balancer_set_publish(set) != 0)
 		log_error("no memory for its tables");
 	pthread_mutex_unlock(&set->lock);
+}
+
+/* What is known of a back end: which one it is, and how it is. */
+struct told_end {
+	uint8_t service[16], end[16];
+	uint16_t service_port, end_port;
+	uint8_t family, protocol;
+	uint8_t mac[6];
+	uint8_t up, good, bad, unused;
+};
+static_assert(sizeof(struct told_end) == 48 && sizeof(struct told_end) * BALANCER_ENDS <= HANDOVER_TOLD,
+	      "all are told");
+
+static uint32_t tell(struct handover *handover, uint8_t *told, uint32_t most)
+{
+	struct balancer *balancer = container_of(handover->flows, struct balancer, flows);
+	struct balancer_set *set = &balancer->set;
+	uint32_t length = 0;
+
+	pthread_mutex_lock(&set->lock);
+	for (unsigned i = 0; i < set->nb_used && length + sizeof(struct told_end) <= most; i++) {
+		const struct balancer_end *end = &set->ends[set->used[i]];
+		const struct balancer_service *service = &set->services[end->service];
+		struct told_end one = {.service_port = service->port,
+				       .end_port = end->port,
+				       .family = end->address.family,
+				       .protocol = service->protocol,
+				       .up = balancer_end_is_up(end),
+				       .good = end->health.good,
+				       .bad = end->health.bad};
+		const uint64_t mac = end->mac;
+
+		if (!end->health.known)
+			continue;
+		memcpy(one.service, service->address.bytes, sizeof(one.service));
+		memcpy(one.end, end->address.bytes, sizeof(one.end));
+		memcpy(one.mac, &mac, sizeof(one.mac));
+		memcpy(told + length, &one, sizeof(one));
+		length += (uint32_t)sizeof(one);
+	}
+	pthread_mutex_unlock(&set->lock);
+	return length;
+}
+
+static bool hear_one(struct balancer *balancer, const struct told_end *told)
+{
+	struct balancer_set *set = &balancer->set;
+	uint16_t service, number;
+
+	if (told->family > HEADERS_IPV6 || told->up > 1)
+		return false;
+	service = balancer_table_service(set, atomic_load(&set->table), told->service, told->family, told->service_port,
+					 told->protocol);
+	number = service != 0 ? balancer_set_end(set, service, told->family, told->end, told->end_port) : 0;
+	if (number == 0)
+		return false;
+	return told->up ? balancer_health_vouch(balancer, &set->ends[number], told->mac, told->bad)
+			: balancer_health_doubt(balancer, &set->ends[number], told->good);
+}
+
+static void hear(struct handover *handover, const uint8_t *told, uint32_t length)
+{
+	struct balancer *balancer = container_of(handover->flows, struct balancer, flows);
+	struct balancer_set *set = &balancer->set;
+	struct told_end one;
+	bool changed = false;
+
+	pthread_mutex_lock(&set->lock);
+	for (uint32_t at = 0; at + sizeof(one) <= length; at += (uint32_t)sizeof(one)) {
+		memcpy(&one, told + at, sizeof(one));
+		changed |= hear_one(balancer, &one);
+	}
+	if (changed && balancer_set_publish(set) != 0)
+		log_error("no memory for its tables");
+	pthread_mutex_unlock(&set->lock);
+	balancer_health_wake(balancer);
 }
 
 /* ------- the forwarding thread ------- */
@@ -78,4 +156,5 @@ static void end(struct connections *flows, const struct handover_record *record,
 		balancer_connection_began(balancer, flow, record->end_number % BALANCER_END_NUMBERS);
 }
 
-struct handover balancer_handover = {.one_sided = true, .fill = fill, .prepare = prepare, .begin = begin, .end = end};
+struct handover balancer_handover = {
+	.one_sided = true, .fill = fill, .prepare = prepare, .begin = begin, .end = end, .tell = tell, .hear = hear};

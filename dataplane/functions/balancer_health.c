@@ -109,21 +109,38 @@ static bool take_result(struct balancer *balancer, struct balancer_end *end, boo
 	return true;
 }
 
-bool balancer_health_vouch(struct balancer *balancer, struct balancer_end *end, const uint8_t mac[6])
+/* Whether what the instance before knows of an end counts: what this one has found out itself counts more. */
+static bool is_news(const struct balancer *balancer, const struct balancer_end *end)
+{
+	return !end->health.answered && !end->health.vouched && end->state == BALANCER_DOWN &&
+	       (!end->health.known || balancer->health.led == 0);
+}
+
+bool balancer_health_vouch(struct balancer *balancer, struct balancer_end *end, const uint8_t mac[6], uint8_t bad)
 {
 	uint64_t station = 0;
 
 	memcpy(&station, mac, 6);
-	if (end->health.answered || end->health.vouched || end->state != BALANCER_DOWN || station == 0 ||
-	    (mac[0] & 1) != 0)
+	if (!is_news(balancer, end) || station == 0 || (mac[0] & 1) != 0)
 		return false;
 	end->mac = station;
 	end->health.known = end->health.vouched = true;
-	end->health.good = end->health.bad = 0;
+	end->health.good = 0;
+	end->health.bad = bad;
 	end->health.sent = 0;
 	atomic_store_explicit(&end->state, BALANCER_UP, memory_order_release);
 	note_event(balancer, end, true, "the instance before had it up");
 	return true;
+}
+
+bool balancer_health_doubt(struct balancer *balancer, struct balancer_end *end, uint8_t good)
+{
+	if (!is_news(balancer, end) || end->health.known)
+		return false;
+	end->health.known = true;
+	end->health.good = good;
+	note_event(balancer, end, false, "the instance before had it down");
+	return false;
 }
 
 /* Whether anything has come in: before that no answer can. */
@@ -278,16 +295,24 @@ static bool probe(struct balancer *balancer, struct balancer_end *end, uint64_t 
 	return send_frame(balancer, 1, frame, balancer_write_tcp(frame, own, mac, &end->address, &segment));
 }
 
+/* Whether an end is up by the word of the instance before alone. */
+static bool is_believed(const struct balancer_end *end)
+{
+	return end->health.vouched && !end->health.answered;
+}
+
 /* Returns whether an end is down by that. */
 static bool look_at(struct balancer *balancer, struct balancer_end *end, uint64_t now, unsigned *turn)
 {
 	const struct balancer_service *service = &balancer->set.services[end->service];
 	bool changed = false;
 
-	if (end->health.vouched && !is_led(balancer)) {
+	/* A probe from before frames came in has lost its answer to the instance before. */
+	if (is_believed(end) && end->health.sent != 0 &&
+	    (balancer->health.led != 0 ? end->health.sent < balancer->health.led
+				       : now - end->health.sent >= service->timeout)) {
 		end->health.sent = 0;
-		end->health.due = now + LED_WITHIN;
-		return false;
+		end->health.due = RTE_MIN(end->health.due, balancer->health.led != 0 ? now : UINT64_MAX);
 	}
 	if (end->health.sent != 0 && now - end->health.sent >= service->timeout)
 		changed = take_result(balancer, end, false,
@@ -311,6 +336,8 @@ static uint32_t due_in(const struct balancer *balancer, uint64_t now)
 		const struct balancer_end *end = &balancer->set.ends[balancer->set.used[i]];
 
 		next = RTE_MIN(next, end->health.due);
+		if (balancer->health.led == 0 && is_believed(end))
+			next = RTE_MIN(next, now + LED_WITHIN);
 		if (end->health.sent != 0)
 			next = RTE_MIN(next, end->health.sent + balancer->set.services[end->service].timeout);
 	}
@@ -338,6 +365,8 @@ uint32_t balancer_health_step(struct balancer *balancer, uint64_t now)
 		function_count(&balancer->health.answers, 1);
 		rte_pktmbuf_free(mbuf);
 	}
+	if (balancer->health.led == 0 && is_led(balancer))
+		balancer->health.led = now;
 	for (unsigned i = 0; i < set->nb_used; i++)
 		changed |= look_at(balancer, &set->ends[set->used[i]], now, &turn);
 	if (changed && balancer_set_publish(set) != 0)

@@ -33,6 +33,7 @@ struct balancer_end;
 
 struct balancer_health {
 	struct rte_mempool *pool;
+	uint64_t led; /* ms: since when frames come in; 0: not yet, and an answer could not either */
 	uint64_t nb_events;
 	struct balancer_event events[BALANCER_EVENTS];
 	_Atomic uint64_t probes, answers, unsent;
@@ -55,10 +56,16 @@ void balancer_health_wake(const struct balancer *balancer);
 bool balancer_health_give(struct balancer *balancer, struct rte_mbuf *mbuf);
 
 /*
- * The instance before this one had the end up, at this MAC address.  That is believed until the end has answered, or
- * has not although frames come in.  The lock is held.  Returns whether the end is up by that.
+ * The instance before this one had the end up, at this MAC address, after so many probes without an answer.  That is
+ * believed until the end has answered, or has not although frames come in.  The lock is held.  Returns whether the end
+ * is up by that.
  */
-bool balancer_health_vouch(struct balancer *balancer, struct balancer_end *end, const uint8_t mac[6]);
+bool balancer_health_vouch(struct balancer *balancer, struct balancer_end *end, const uint8_t mac[6], uint8_t bad);
+
+/*
+ * It had the end down, after so many answers: the end is up after as many more as are lacking.  Returns false.
+ */
+bool balancer_health_doubt(struct balancer *balancer, struct balancer_end *end, uint8_t good);
 
 /* ------- what the thread does; the set's lock is not held ------- */
 

@@ -172,11 +172,11 @@ void handover_take(struct handover *handover, uint32_t tick)
 
 static const char digits[] = "0123456789abcdef";
 
-static void write_hex(char *text, const struct handover_record *record)
+static void write_hex(char *text, const void *from, uint32_t length)
 {
-	const uint8_t *bytes = (const uint8_t *)record;
+	const uint8_t *bytes = from;
 
-	for (unsigned i = 0; i < RECORD; i++) {
+	for (uint32_t i = 0; i < length; i++) {
 		text[2 * i] = digits[bytes[i] >> 4];
 		text[2 * i + 1] = digits[bytes[i] & 15];
 	}
@@ -187,11 +187,11 @@ static int digit_of(char letter)
 	return letter >= '0' && letter <= '9' ? letter - '0' : letter >= 'a' && letter <= 'f' ? letter - 'a' + 10 : -1;
 }
 
-static bool read_hex(const char *text, struct handover_record *record)
+static bool read_hex(const char *text, void *into, uint32_t length)
 {
-	uint8_t *bytes = (uint8_t *)record;
+	uint8_t *bytes = into;
 
-	for (unsigned i = 0; i < RECORD; i++) {
+	for (uint32_t i = 0; i < length; i++) {
 		const int high = digit_of(text[2 * i]), low = digit_of(text[2 * i + 1]);
 
 		if (high < 0 || low < 0)
@@ -221,14 +221,23 @@ static void read_record(const struct handover *handover, const struct connection
 		handover->fill(handover->flows, flow, record);
 }
 
+/* In `text` there is room for it. */
+static json_t *tell(struct handover *handover, char *text)
+{
+	const uint32_t length = handover->tell(handover, handover->told, HANDOVER_TOLD);
+
+	write_hex(text, handover->told, length);
+	return json_stringn(text, (size_t)length * 2);
+}
+
 json_t *handover_give(struct handover *handover, json_t *params, struct control_error *error)
 {
 	const uint32_t tick = connections_tick(rte_rdtsc());
 	json_int_t from = 1, since = -1, number;
 	struct handover_record record;
 	struct connection flow;
-	unsigned count = 0;
-	json_t *given;
+	unsigned count = 0, most = HANDOVER_PAGE;
+	json_t *given, *told = NULL;
 	char *text;
 
 	if (control_unpack(params, error, "{s?:I, s?:I}", "from", &from, "since", &since) != 0)
@@ -238,19 +247,25 @@ json_t *handover_give(struct handover *handover, json_t *params, struct control_
 	text = malloc((size_t)HANDOVER_PAGE * 2 * RECORD + 1);
 	if (text == NULL)
 		return control_fail(error, CONTROL_FAILED, "no memory for a page of connections");
+	if (from == 1 && handover->tell != NULL) {
+		told = tell(handover, text);
+		most /= 2; /* an answer has a bounded length */
+	}
 	for (number = from; number <= (json_int_t)handover->flows->most && number - from < SCAN; number++) {
-		if (count == HANDOVER_PAGE)
+		if (count == most)
 			break;
 		if (!copy_whole(handover->flows, (uint32_t)number, &flow) ||
 		    (since >= 0 && (int32_t)(flow.seen - (uint32_t)since) < 0))
 			continue;
 		read_record(handover, &flow, &record);
-		write_hex(text + (size_t)count++ * 2 * RECORD, &record);
+		write_hex(text + (size_t)count++ * 2 * RECORD, &record, RECORD);
 	}
 	function_count(&handover->given, count);
 	given = json_pack("{s:s%, s:I, s:I}", "connections", text, (size_t)count * 2 * RECORD, "next",
 			  number <= (json_int_t)handover->flows->most ? number : (json_int_t)0, "tick",
 			  (json_int_t)tick);
+	if (told != NULL)
+		json_object_set_new(given, "told", told);
 	free(text);
 	return given;
 }
@@ -289,10 +304,11 @@ static bool offer(struct handover *handover, uint32_t count)
 json_t *handover_receive(struct handover *handover, json_t *params, struct control_error *error)
 {
 	uint64_t before[HANDOVER_NB_RESULTS], counts[HANDOVER_NB_RESULTS];
-	const char *text;
-	size_t length;
+	const char *text, *told = "";
+	size_t length, told_length = 0;
 
-	if (control_unpack(params, error, "{s:s%}", "connections", &text, &length) != 0)
+	if (control_unpack(params, error, "{s:s%, s?:s%}", "connections", &text, &length, "told", &told,
+			   &told_length) != 0)
 		return NULL;
 	if (length % (2 * RECORD) != 0 || length / (2 * RECORD) > HANDOVER_PAGE)
 		return control_fail(error, CONTROL_INVALID_PARAMS,
@@ -301,9 +317,15 @@ json_t *handover_receive(struct handover *handover, json_t *params, struct contr
 	if (handover_waits(handover))
 		return control_fail(error, CONTROL_FAILED, "connections that came before are not taken yet");
 	for (size_t i = 0; i < length / (2 * RECORD); i++)
-		if (!read_hex(text + i * 2 * RECORD, &handover->batch[i]))
+		if (!read_hex(text + i * 2 * RECORD, &handover->batch[i], RECORD))
 			return control_fail(error, CONTROL_INVALID_PARAMS,
 					    "connections: record %zu: expected hexadecimal digits", i);
+	if (told_length % 2 != 0 || told_length / 2 > HANDOVER_TOLD ||
+	    !read_hex(told, handover->told, (uint32_t)(told_length / 2)))
+		return control_fail(error, CONTROL_INVALID_PARAMS, "told: expected at most %d bytes in hexadecimal",
+				    HANDOVER_TOLD);
+	if (handover->hear != NULL && told_length > 0)
+		handover->hear(handover, handover->told, (uint32_t)(told_length / 2));
 	if (handover->prepare != NULL)
 		handover->prepare(handover, (uint32_t)(length / (2 * RECORD)));
 	read_counts(handover, before);

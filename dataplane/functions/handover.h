@@ -22,8 +22,9 @@
 #include "connections.h"
 
 enum {
-	HANDOVER_PAGE = 4096, /* records, at most */
-	HANDOVER_ROUND = 32,  /* taken in a round */
+	HANDOVER_PAGE = 4096,	 /* records, at most */
+	HANDOVER_ROUND = 32,	 /* taken in a round */
+	HANDOVER_TOLD = 1 << 16, /* bytes of what else is told, at most */
 };
 
 /* What becomes of a record, each with a counter of this name. */
@@ -72,12 +73,18 @@ struct handover {
 	enum handover_result (*begin)(struct connections *flows, const struct handover_record *record);
 	void (*end)(struct connections *flows, const struct handover_record *record, struct connection *flow);
 
+	/* Of who knows more than connections.  The control thread: write what the other instance is to know, so many
+	 * bytes at most; and hear what it knows, whatever that is.  It comes with the first page. */
+	uint32_t (*tell)(struct handover *handover, uint8_t *told, uint32_t most);
+	void (*hear)(struct handover *handover, const uint8_t *told, uint32_t length);
+
 	int wake_fd, done_fd;
 	_Atomic bool offered; /* the batch is the forwarding thread's */
 	uint32_t nb, next;
 	_Atomic uint64_t counts[HANDOVER_NB_RESULTS];
 	_Atomic uint64_t given;
 	struct handover_record batch[HANDOVER_PAGE];
+	uint8_t told[HANDOVER_TOLD]; /* the control thread's */
 };
 
 /* The other fields are set.  Returns 0, or -errno after logging. */
@@ -104,11 +111,11 @@ enum handover_result handover_take_one(struct handover *handover, const struct h
 
 /*
  * The records from the entry `from` on, of flows seen since the tick `since`, where that is given: {"connections": HEX,
- * "next": N, "tick": N}; next is 0 at the end.
+ * "next": N, "tick": N}; next is 0 at the end.  From 1 on there may be "told": HEX, too.
  */
 json_t *handover_give(struct handover *handover, json_t *params, struct control_error *error);
 
-/* Take {"connections": HEX}; returns what became of them, when that is known. */
+/* Take {"connections": HEX, "told": HEX}; returns what became of the connections, when that is known. */
 json_t *handover_receive(struct handover *handover, json_t *params, struct control_error *error);
 
 /* What was handed over since the start. */

@@ -147,7 +147,7 @@ static const struct control_method methods[] = {
 	{"configure", method_configure, NULL},
 	{"use_cpus", method_use_cpus, CONTROL_PARAMS("cpus", "wait_ms")},
 	{"give_connections", method_give_connections, CONTROL_PARAMS("from", "since")},
-	{"take_connections", method_take_connections, CONTROL_PARAMS("connections")},
+	{"take_connections", method_take_connections, CONTROL_PARAMS("connections", "told")},
 };
 
 int report_open(struct report *report, const char *path, struct forward *forward)

@@ -143,6 +143,26 @@ static void shape(struct handover_record *record, const uint8_t *data)
 	memcpy(record->end, end, sizeof(end));
 }
 
+/* What another instance says of a back end: of one that there is, if the input says so. */
+static void hear(uint8_t how, const uint8_t *data, uint32_t length)
+{
+	uint8_t told[sizeof(struct handover_record)];
+	const uint8_t which[] = {192, 0, 2, 1}, end[] = {198, 18, 1, 1 + (data[0] & 3)};
+	const uint16_t ports[2] = {80, 8080};
+
+	memcpy(told, data, length);
+	if (how & 8) {
+		memset(told, 0, 32);
+		memcpy(told, which, sizeof(which));
+		memcpy(told + 16, end, sizeof(end));
+		memcpy(told + 32, ports, sizeof(ports));
+		told[36] = HEADERS_IPV4;
+		told[37] = 6;
+		told[44] &= 1;
+	}
+	balancer_handover.hear(&balancer_handover, told, length);
+}
+
 /* Returns how many bytes of the input that has taken. */
 static size_t hand_over(const uint8_t *data, size_t size, uint64_t now)
 {
@@ -151,6 +171,8 @@ static size_t hand_over(const uint8_t *data, size_t size, uint64_t now)
 
 	if (size < 1 + sizeof(*record) || !(data[0] & 0x80))
 		return 0;
+	if (data[0] & 0x10)
+		hear(data[0], data + 1, sizeof(*record));
 	memcpy(record, data + 1, sizeof(*record));
 	if (data[0] & 0x40)
 		shape(record, data + 1);

@@ -911,6 +911,80 @@ static void an_end_is_up_by_the_word_of_the_instance_before(void **state)
 	assert_false(balancer_end_is_up(end));
 }
 
+/* Which of the web's four ends are up, a bit each. */
+static unsigned up_now(void)
+{
+	const struct balancer_set *set = &the_balancer.set;
+	unsigned up = 0;
+
+	for (unsigned i = 0; i < set->nb_used; i++)
+		if (balancer_end_is_up(&set->ends[set->used[i]]))
+			up |= 1u << set->ends[set->used[i]].address.bytes[3];
+	return up;
+}
+
+static const struct balancer_end *end_at(unsigned last)
+{
+	const struct balancer_set *set = &the_balancer.set;
+
+	for (unsigned i = 0; i < set->nb_used; i++)
+		if (set->ends[set->used[i]].address.bytes[3] == last)
+			return &set->ends[set->used[i]];
+	fail();
+	return NULL;
+}
+
+static void ends_without_a_connection_are_up_and_down_as_before(void **state)
+{
+	uint8_t told[HANDOVER_TOLD];
+	uint32_t length;
+
+	deaf = 1 << 2;
+	wait_ms(60000);
+	length = balancer_handover.tell(&balancer_handover, told, sizeof(told));
+	assert_in_range(length, 1, sizeof(told));
+	begin_anew(SET(WEB(END(4, "") ", " END(3, "") ", " END(2, "") ", " END(1, ""))));
+	deaf = ~0u; /* whom the new instance asks, answers the old one */
+	wait_ms(60000);
+	assert_int_equal(up_now(), 0);
+	balancer_handover.hear(&balancer_handover, told, length);
+	assert_int_equal(up_now(), 0x1a);
+	wait_ms(60000); /* no frame comes, so no answer could */
+	assert_int_equal(up_now(), 0x1a);
+	/* Those that answer stay up.  The one that was down needs as many answers as ever. */
+	deaf = 1 << 4;
+	for (unsigned i = 0; up_now() != 0x1e; i++) {
+		assert_int_equal(up_now(), 0x1a);
+		assert_in_range(i, 0, 100);
+		wait_ms(100);
+	}
+	assert_in_range(end_at(2)->health.good, 2, 2);
+	wait_ms(60000);
+	assert_int_equal(up_now(), 0xe);
+	/* By then it knows better. */
+	balancer_handover.hear(&balancer_handover, told, length);
+	assert_int_equal(up_now(), 0xe);
+}
+
+static void of_what_is_told_only_what_can_be_is_heard(void **state)
+{
+	struct balancer_set *set = &the_balancer.set;
+	uint8_t told[4800], wrong[sizeof(told)];
+	const uint32_t length = balancer_handover.tell(&balancer_handover, told, sizeof(told));
+
+	assert_int_equal(balancer_handover.tell(&balancer_handover, wrong, 100), 96); /* whole ends only */
+	begin_anew(SET(WEB(ALL_ENDS)));
+	deaf = ~0u;
+	for (uint32_t i = 0; i < length; i++) {
+		memset(wrong, 0xff, sizeof(wrong));
+		memcpy(wrong, told, i); /* cut short, and followed by anything */
+		balancer_handover.hear(&balancer_handover, wrong, sizeof(wrong) - 1);
+	}
+	assert_in_range(set->nb_used, 4, 4);
+	for (unsigned i = 0; i < set->nb_used; i++)
+		assert_int_equal(set->ends[set->used[i]].mac >> 48, 0);
+}
+
 static void what_is_handed_over_is_not_believed(void **state)
 {
 	struct handover_record records[CONNECTIONS], wrong;
@@ -977,6 +1051,8 @@ int main(void)
 		TEST(tables_show_what_there_is),
 		TEST(connections_stay_with_their_ends_in_another_instance),
 		TEST(an_end_is_up_by_the_word_of_the_instance_before),
+		TEST(ends_without_a_connection_are_up_and_down_as_before),
+		TEST(of_what_is_told_only_what_can_be_is_heard),
 		TEST(what_is_handed_over_is_not_believed),
 	};
 

@@ -25,6 +25,8 @@ class _Page(BaseModel):
     connections: str
     next: int
     tick: int
+    told: str = ""
+    """What else it knows: a balancer, which back ends are up."""
 
 
 _COUNTS = TypeAdapter(dict[str, NonNegativeInt])
@@ -59,8 +61,10 @@ class HandOver:
         while at:
             page = _Page.model_validate(call(self.state, self.old, "give_connections", **{"from": at}, **since))
             began = page.tick if began is None else began
-            if page.connections:
-                self._count(call(self.state, self.new, "take_connections", connections=page.connections))
+            told = {"told": page.told} if page.told else {}
+            if page.connections or told:
+                found = call(self.state, self.new, "take_connections", connections=page.connections, **told)
+                self._count(found)
             if page.next and page.next <= at:
                 raise Fault(f"{self.old.name} does not come to an end of its connections")
             at = page.next

@@ -87,6 +87,14 @@ def test_of_no_connections_nothing_is_said(state: State) -> None:
     assert not told and hand_over.said() is None
 
 
+def test_what_else_an_instance_knows_is_passed_on_too(state: State) -> None:
+    hand_over = HandOver(state, OLD, NEW)
+    with instance(state, OLD, lambda *_: {**NOTHING, "told": "ab"}), instance(state, NEW, lambda *_: {}) as told:
+        hand_over.step()
+    assert told == [("take_connections", {"connections": "", "told": "ab"})]
+    assert hand_over.said() is None
+
+
 @pytest.mark.parametrize(
     ("answer", "why"),
     [
