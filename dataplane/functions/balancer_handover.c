@@ -37,6 +37,9 @@ static uint16_t number_of(const struct balancer_set *set, const struct handover_
 	service = balancer_table_service(set, table, address, headers.family, port, headers.protocol);
 	if (service == 0 || headers.vlan != 0)
 		return 0;
+	/* In mode rewrite both directions come through here. */
+	if (record->state == CONNECTION_one_way && headers.protocol == IPPROTO_TCP && !set->services[service].direct)
+		return 0;
 	return balancer_set_end(set, service, headers.family, record->end, record->end_port);
 }
 

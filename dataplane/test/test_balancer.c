@@ -1012,6 +1012,7 @@ static void what_is_handed_over_is_not_believed(void **state)
 	EXPECT(unfit, wrong.has_mac = 0);
 	EXPECT(unfit, wrong.mac[0] |= 1);
 	EXPECT(unfit, memset(wrong.mac, 0, sizeof(wrong.mac)));
+	EXPECT(unfit, wrong.state = CONNECTION_one_way); /* both directions come through a balancer that rewrites */
 	EXPECT(malformed, wrong.has_mac = 2);
 	EXPECT(malformed, wrong.state = CONNECTION_two_way);
 	EXPECT(malformed, wrong.state = 200);
