@@ -40,6 +40,8 @@ _PAGE = 4096
 _ESTABLISHED, _TCP, _IPV4 = 4, 6, 4
 """By the program's own numbers (functions/connections.h, steer/parse.h), and IP's."""
 _READY_SECONDS = 60.0
+_SLOWEST = 10_000
+"""Connections a second, of a host that has no time."""
 _START_SECONDS = 20.0
 
 
@@ -62,6 +64,11 @@ class HandOverPlan(Plan):
     @property
     def mib(self) -> int:
         return _BUFFERS_MIB + self.settings.tables_mib()
+
+    @property
+    def patience(self) -> float:
+        """Seconds for a hand-over, which is measured however slow it is."""
+        return 60 + self.connections / _SLOWEST
 
     @property
     def sides(self) -> list[Side]:
@@ -140,7 +147,7 @@ def _side(plan: HandOverPlan, setting: Setting, step: Step) -> list[Sample]:
 
 
 def _measured(plan: HandOverPlan, setting: Setting, old: Process, new: Process) -> Figures:
-    hand_over = HandOver(setting.launcher.state, old, new)
+    hand_over = HandOver(setting.launcher.state, old, new, patience=plan.patience)
     began = time.monotonic()
     hand_over.step()
     first = time.monotonic()

@@ -43,6 +43,8 @@ class HandOver:
     """What became of the connections, by the new instance's words."""
     why: str | None = None
     """Why it was cut short."""
+    patience: float = _FIRST_SECONDS
+    """Seconds for all that the old one has."""
     since: int | None = None
 
     def step(self) -> None:
@@ -55,7 +57,7 @@ class HandOver:
             self.why = "its answer is no page of connections" if isinstance(error, ValidationError) else str(error)
 
     def _pages(self) -> None:
-        seconds = _FIRST_SECONDS if self.since is None else _LATER_SECONDS
+        seconds = self.patience if self.since is None else _LATER_SECONDS
         deadline, at, began = time.monotonic() + seconds, 1, None
         since = {} if self.since is None else {"since": self.since}
         while at:

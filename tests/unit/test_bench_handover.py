@@ -18,6 +18,11 @@ def test_records_are_different_connections_with_their_ends_in_the_programs_order
         assert each[48:52] == (7).to_bytes(4, "little")
 
 
+def test_a_hand_over_is_measured_however_long_it_takes() -> None:
+    """A host that does 80,000 connections a second needs 50 s for the most; a slow one several times as long."""
+    assert HandOverPlan(connections=4_000_000).patience > 400
+
+
 def test_what_cannot_be_measured_is_refused() -> None:
     assert HandOverPlan().settings.connections == 2_000_000
     for connections in (999, 4_000_001):
