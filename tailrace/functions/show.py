@@ -66,6 +66,8 @@ class Shown(BaseModel):
 
 def ask(state: State, process: Process, most: int) -> Shown:
     """Asks a function that is up, with so many rows of each table at most. Raises Mistake, Failure."""
+    if _is_anothers(state, process.name):
+        raise Mistake(f"{process.name} cannot be asked; expected one of Tailrace's own kinds")
     try:
         shown = Shown.model_validate(call(state, process, "show", most=most))
     except ValidationError:
@@ -73,6 +75,12 @@ def ask(state: State, process: Process, most: int) -> Shown:
     if any(len(table.rows) > max(most, _MOST_NAMES) for table in shown.tables.values()):
         raise Fault(f"{process.name} answers with more rows than it was asked for")
     return shown
+
+
+def _is_anothers(state: State, name: str) -> bool:
+    """Whether the plan has it without a kind. Of a machine from somebody else's disk nobody inside would answer."""
+    function = name.partition("@")[0]  # of any instance
+    return any(each["name"] == function and not each["kind"] for each in state.record.plan.get("functions", []))
 
 
 def tell(state: State, process: Process, told: dict[str, Any]) -> None:

@@ -128,6 +128,16 @@ def test_what_cannot_be_asked_is_said(state: State) -> None:
         ask(state, EDGE, 7)
 
 
+def test_a_machine_with_somebody_elses_disk_is_not_asked(state: State) -> None:
+    """It would not be known before half a minute has passed."""
+    state.logs.mkdir()
+    with socket.socket(socket.AF_UNIX) as listener:
+        listener.bind(str(state.logs / "edge@2.agent"))  # nobody is there
+        state.record.plan = {"functions": [{"name": "edge", "kind": None}]}
+        with pytest.raises(Mistake, match="edge@2 cannot be asked; expected one of Tailrace's own kinds"):
+            ask(state, EDGE, 7)
+
+
 def test_a_function_in_a_machine_answers_by_the_agent(state: State) -> None:
     def answers(asked: dict[str, Any]) -> object:
         assert asked["method"] == "show" and asked["params"] == {"most": 7}
