@@ -61,6 +61,10 @@ ENTRY, ENTRY_MAC = "entry", "02:00:00:00:03:00"
 """By which frames come to the kernel: the end of a veth in the namespace."""
 
 
+MARKER = "203.0.113.0/24"
+"""A route beside the others: it comes and goes with the last of some changes."""
+
+
 def random_routes(count: int) -> list[Route]:
     """Different prefixes in order, of lengths roughly as in the Internet's table: most have 24 bits, none has more."""
     dice, found = random.Random(count), set[tuple[int, int]]()
@@ -158,11 +162,12 @@ def full_table(setting: Setting, routes: int, ipv6_routes: int, size: int) -> It
 
             def change() -> None:
                 turn = next(turns)
+                marker = f"route {'add' if turn % 2 else 'delete'} {MARKER} via {_NETWORKS[0]}2"
                 lines = [
                     f"route replace {prefix} via {_NETWORKS[port]}{2 + (number // PORTS + turn) % HOPS}"
                     for number, (prefix, port) in enumerate(words[:CHANGES])
                 ]
-                _batch(name, folder / "changes", lines)
+                _batch(name, folder / "changes", [*lines, marker])
 
             rules = folder / "rules4", folder / "rules6"
             rules[0].write_text("".join(f"R{prefix} {port}\n" for prefix, port in words))

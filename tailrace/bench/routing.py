@@ -17,7 +17,7 @@ import re
 import socket
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -170,8 +170,6 @@ def _router(plan: RoutingPlan, table: FullTable, setting: Setting, cores: int = 
     process = launcher.start(ROUTER, argv, limits)
     try:
         wait_until_ready(launcher, process, time.monotonic() + _READY_SECONDS)
-        asked = Control(control)
-
         loaded = _LOADED.search(launcher.log(ROUTER).read_text())
         if loaded is None:
             raise Fault(f"{NAME} does not say how long it took to know the routes")
@@ -183,9 +181,8 @@ def _router(plan: RoutingPlan, table: FullTable, setting: Setting, cores: int = 
             window = _window(plan, process, packets, cores)
             return {**window, "load_seconds": float(loaded[1]), **_changes(plan, table, asked)}
 
-        samples = setting.samples([process], measured)
-        asked.close()
-        return samples
+        with closing(Control(control)) as asked:
+            return setting.samples([process], measured)
     finally:
         with undisturbed():
             launcher.state.undo(process)
@@ -198,32 +195,34 @@ class _Counted:
     forwarded: int
     others: int
     """Frames that the kernel has got, or that were dropped."""
-    messages: int
+    routes: int
+    """Of IPv4."""
     lost: int
-    """How often messages of the kernel were."""
+    """How often messages of the kernel were, after which it is asked for all routes."""
 
 
 def _counted(router: Control) -> _Counted:
     counters = router.call("show", most=0)["counters"]
     frames = {name: sum(int(port[name]) for port in counters["routed"]) for name in counters["routed"][0]}
     forwarded = frames.pop("forwarded")
-    return _Counted(forwarded, sum(frames.values()), counters["netlink"]["messages"], counters["netlink"]["lost"])
+    return _Counted(forwarded, sum(frames.values()), counters["routes"]["ipv4"], counters["netlink"]["lost"])
 
 
 def _changes(plan: RoutingPlan, table: FullTable, router: Control) -> Figures:
-    """Changes routes in the kernel as fast as it takes them, while frames move; ends when the router knows the last.
-    Raises Fault if it does not get to know them one by one."""
+    """Changes routes in the kernel as fast as it takes them, while frames move; ends when the router knows the last,
+    which comes or goes. Raises Fault if it does not get to know it."""
     wanted, before, began = min(CHANGES, plan.routes), _counted(router), time.monotonic()
     table.change()
-    while (after := _counted(router)).messages < before.messages + wanted:
-        if after.lost != before.lost or time.monotonic() - began > _READY_SECONDS:
-            raise Fault(f"the router has heard {after.messages - before.messages} of {wanted} changes of routes")
+    while (after := _counted(router)).routes == before.routes:
+        if time.monotonic() - began > _READY_SECONDS:
+            raise Fault(f"the router does not know the last of {wanted} changes of routes")
         time.sleep(0.01)
     seconds = time.monotonic() - began
     return {
         "changes_per_second": round(wanted / seconds),
         "forwarded_meanwhile": after.forwarded - before.forwarded,
         "not_forwarded": after.others - before.others,
+        "read_anew": after.lost - before.lost,
     }
 
 
@@ -371,9 +370,8 @@ def _sender(setting: Setting, frames: Path, interface: str) -> Iterator[_Handing
     process = launcher.start("sender", argv, Limits(cpus=setting.cores.switch_place.cpus, nice=POLLER_NICE))
     try:
         wait_until_ready(launcher, process, time.monotonic() + _READY_SECONDS)
-        asked = Control(control)
-        yield _Handing(process, core, asked)
-        asked.close()
+        with closing(Control(control)) as asked:
+            yield _Handing(process, core, asked)
     finally:
         with undisturbed():
             launcher.state.undo(process)

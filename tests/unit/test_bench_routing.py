@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import json
+import socket
 import struct
+import threading
+from contextlib import closing
 from ipaddress import IPv6Network, ip_network
 from pathlib import Path
 
@@ -10,9 +14,10 @@ import pytest
 from scapy.layers.inet import IP, UDP
 from scapy.layers.l2 import Ether
 
-from tailrace.bench.full_table import _capture, frame, random_ipv6_prefixes, random_routes, station
-from tailrace.bench.routing import RATIOS, RoutingPlan
+from tailrace.bench.full_table import MARKER, FullTable, _capture, frame, random_ipv6_prefixes, random_routes, station
+from tailrace.bench.routing import RATIOS, RoutingPlan, _changes
 from tailrace.errors import Mistake
+from tailrace.switch.control import Control
 
 
 def test_routes_are_different_networks_that_may_be_forwarded() -> None:
@@ -22,6 +27,7 @@ def test_routes_are_different_networks_that_may_be_forwarded() -> None:
     assert not any(
         each.is_loopback or each.is_multicast or each.overlaps(ip_network("198.18.0.0/15")) for each in networks
     )
+    assert not any(each.overlaps(ip_network(MARKER)) for each in networks)
     assert {port for _, _, port in routes} == {0, 1}
     assert random_routes(5000) == routes, "every run has the same"
     assert len({IPv6Network(each) for each in random_ipv6_prefixes(2000)}) == 2000
@@ -65,3 +71,32 @@ def test_ratios_are_above_1_where_the_router_is_better() -> None:
     }
     assert {each.name: each.of(sides) for each in RATIOS} == {"mpps_l3fwd": 2.0, "mpps_kernel": 20.0, "cores": 1.95}
     assert RoutingPlan(against="none").peers == ()
+
+
+def test_a_router_that_has_lost_messages_knows_the_last_change_all_the_same(tmp_path: Path) -> None:
+    """It asks for all routes then: that is counted, and no reason to end."""
+    told = iter([(5, 0), (5, 1), (5, 1), (6, 1)])
+    with socket.socket(socket.AF_UNIX) as listener:
+        listener.bind(str(tmp_path / "router"))
+        listener.listen()
+
+        def serve() -> None:
+            connection, _ = listener.accept()
+            with connection, connection.makefile("rb") as stream:
+                for (routes, lost), line in zip(told, stream, strict=False):
+                    counters = {
+                        "routed": [{"forwarded": 7, "to_kernel": 1}] * 2,
+                        "routes": {"ipv4": routes},
+                        "netlink": {"messages": 1000, "lost": lost},
+                    }
+                    answer = {"id": json.loads(line)["id"], "result": {"counters": counters}}
+                    connection.sendall(json.dumps(answer).encode() + b"\n")
+
+        thread = threading.Thread(target=serve, daemon=True)
+        thread.start()
+        nothing = tmp_path / "nothing"
+        table = FullTable("none", (nothing, nothing), nothing, nothing, lambda: None, (nothing, nothing))
+        with closing(Control(tmp_path / "router")) as router:
+            found = _changes(RoutingPlan(), table, router)
+        thread.join(10)
+    assert (found["read_anew"], found["not_forwarded"]) == (1, 0)
