@@ -23,6 +23,7 @@ from tailrace.bench.two_nodes import packet_socket
 from tailrace.errors import Failure
 from tailrace.fabric.network import Network
 from tailrace.node.record import Process
+from tailrace.plain import plain
 from tailrace.process.process import Limits, undisturbed
 from tailrace.process.programs import system_program
 
@@ -86,10 +87,9 @@ class Netdata:
                 connection.request("GET", f"/api/v1/data?{query}")
                 answer = connection.getresponse()
                 said = answer.read()
-            except OSError:
+            except (OSError, http.client.HTTPException):  # it is starting, or ending
                 return None
-        values = json.loads(said) if answer.status == 200 else []
-        return abs(float(values[0])) if values and values[0] is not None else None
+        return number_of(said) if answer.status == 200 else None
 
     def wait_ready(self) -> None:
         """An interface that has received nothing yet is none to it. Raises Failure."""
@@ -110,6 +110,16 @@ class Netdata:
                 raise Failure("Netdata does not show what its interface receives")
             time.sleep(each)
         return time.monotonic()
+
+
+def number_of(said: bytes) -> float | None:
+    """The number in an answer, which is a list of one; None if it is not known yet. Raises Failure."""
+    try:
+        values = json.loads(said)
+        return abs(float(values[0])) if values and values[0] is not None else None
+    except (ValueError, TypeError, LookupError, RecursionError):
+        shown = plain(said.decode(errors="replace"), 80)
+        raise Failure(f"Netdata answers with something else than a number: {shown}") from None
 
 
 @contextmanager

@@ -13,9 +13,9 @@ from socketserver import UnixStreamServer
 import pytest
 
 from tailrace.bench import dashboard, looking
-from tailrace.bench.netdata import Netdata
+from tailrace.bench.netdata import Netdata, number_of
 from tailrace.bench.own_node import resident_mib
-from tailrace.errors import Mistake
+from tailrace.errors import Failure, Mistake
 from tailrace.node.record import Process
 from tailrace.process.process import identify
 
@@ -79,6 +79,33 @@ def test_the_peer_is_asked_until_it_knows(peer: tuple[Peer, Netdata]) -> None:
     assert server.since == 4, "as soon as it knows"
     assert all("chart=net.veth0&dimensions=received&after=-1" in each for each in server.asked)
     assert netdata.percent(0.1) >= 0
+
+
+@pytest.mark.parametrize("answer", [b"", b"[", b"{}1", b'["x"]', b"[[1]]", b'{"a": 1}', b"7", b"\xff", b"[" * 100_000])
+def test_what_is_no_number_is_said(answer: bytes) -> None:
+    with pytest.raises(Failure, match="Netdata answers with something else than a number"):
+        number_of(answer)
+    assert number_of(b"[-2.5]") == 2.5 and number_of(b"[]") is None and number_of(b"[null]") is None
+
+
+def test_a_peer_that_speaks_no_http_knows_nothing(tmp_path: Path) -> None:
+    own = identify(os.getpid())
+    assert own is not None
+    with socket.socket() as frames, socket.socket(socket.AF_UNIX) as listener:
+        listener.bind(str(tmp_path / "socket"))
+        listener.listen()
+
+        def answer() -> None:
+            connection, _ = listener.accept()
+            with connection:
+                connection.recv(4096)
+                connection.sendall(b"nonsense\r\n\r\n")
+
+        thread = threading.Thread(target=answer, daemon=True)
+        thread.start()
+        netdata = Netdata(Process("netdata", own.pid, own.start), tmp_path / "socket", "veth0", frames)
+        assert netdata.received() is None
+        thread.join(10)
 
 
 def test_a_peer_that_is_not_there_knows_nothing(tmp_path: Path) -> None:
