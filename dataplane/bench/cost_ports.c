@@ -30,6 +30,17 @@ static int open_device(struct device *device, const char *uri)
 	return -1;
 }
 
+static void remove_folder(void)
+{
+	char path[PATH];
+
+	for (unsigned port = 0; port < PORTS; port++) {
+		snprintf(path, sizeof(path), "%s/%u", folder, port);
+		unlink(path);
+	}
+	rmdir(folder);
+}
+
 int cost_ports_open(bool vhost, struct rte_mempool *with)
 {
 	pool = with;
@@ -40,6 +51,7 @@ int cost_ports_open(bool vhost, struct rte_mempool *with)
 		perror(folder);
 		return -1;
 	}
+	atexit(remove_folder); /* whatever goes wrong */
 	for (unsigned port = 0; port < PORTS; port++) {
 		snprintf(far_uris[port], PATH, "vdev:net_vhost%u,iface=%s/%u", port, folder, port);
 		snprintf(near_uris[port], PATH, "vhost:%s/%u", folder, port);
@@ -57,7 +69,6 @@ void cost_ports_close(void)
 		device_close(&near[port]);
 		device_close(&far[port]);
 	}
-	rmdir(folder);
 }
 
 static void end(const char *what)
