@@ -83,20 +83,27 @@ def test_each_function_lives_where_the_spec_says(node: Command) -> None:
     assert containers() == [own(node, "second")]
 
 
-def test_a_measurement_loses_no_frame_and_says_who_ran_where(node: Command) -> None:
+def counted(node: Command) -> dict[str, list[dict[str, int]]]:
+    """What each function says of its ports."""
+    found = {}
+    for name in ("first", "second", "third"):
+        shown = json.loads(node("function", "show", name, "--json").stdout)
+        assert shown["function"] == "skeleton"
+        found[name] = shown["counters"]["ports"]
+    return found
+
+
+def test_a_measurement_loses_no_frame_and_each_function_says_what_it_was(node: Command) -> None:
+    before = counted(node)
     done = node("measure", "latency", node.spec(MIXED), "--json")
     result = json.loads(done.stdout)
     frames = [direction for trial in result["trials"] for direction in trial["directions"]]
     assert sum(each["received"] for each in frames) == sum(each["sent"] for each in frames) > 1000
     assert "first runs in a machine, second runs in a container, third runs in a process" in result["notes"]
-
-
-def test_a_function_shows_its_counters_wherever_it_lives(node: Command) -> None:
-    for name in ("first", "second", "third"):
-        shown = json.loads(node("function", "show", name, "--json").stdout)
-        counted = shown["counters"]["ports"]
-        assert shown["function"] == "skeleton" and [each["drop_function"] for each in counted] == [0, 0]
-        assert min(each["received"] for each in counted) > 500, "of the measurement before"
+    for name, ports in counted(node).items():
+        for was, now in zip(before[name], ports, strict=True):
+            assert now["drop_function"] == 0
+            assert now["received"] - was["received"] > 500, f"of this measurement, by {name}"
 
 
 def test_the_machine_is_confined_and_pinned(node: Command) -> None:
