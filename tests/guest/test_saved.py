@@ -9,13 +9,13 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from running_node import Command, needs_a_node
+from running_node import Command, needs_machines
 
 from tailrace.functions import agent
 from tailrace.functions.domain import mac_address, machine_id
 from tailrace.functions.names import outer_name
 
-pytestmark = [*needs_a_node, pytest.mark.requires_program("virtlogd", "qemu-system-x86_64"), pytest.mark.timeout(900)]
+pytestmark = needs_machines
 
 SPEC = """\
 fabric: {idle: sleep}

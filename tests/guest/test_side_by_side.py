@@ -10,16 +10,11 @@ from itertools import permutations
 from pathlib import Path
 
 import pytest
-from running_node import Command, needs_a_node
+from running_node import Command, needs_machines
 
 from tailrace.functions import agent
 
-pytestmark = [
-    *needs_a_node,
-    pytest.mark.whole,
-    pytest.mark.requires_program("virtlogd", "qemu-system-x86_64"),
-    pytest.mark.timeout(900),
-]
+pytestmark = [*needs_machines, pytest.mark.whole]
 
 SPEC = """\
 fabric: {idle: sleep}

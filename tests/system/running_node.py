@@ -29,6 +29,13 @@ needs_a_node = [
     pytest.mark.requires_program("tailrace-switch", "tailrace-vnf", "tailrace-tester", "bwrap"),
 ]
 
+needs_machines = [
+    *needs_a_node,
+    pytest.mark.requires_program("virtlogd", "qemu-system-x86_64"),
+    pytest.mark.timeout(900),
+]
+"""The same, with functions in machines, which may be emulated."""
+
 ONE = """\
 functions: {first: skeleton}
 chains: {voice: [tester.a, first, tester.b]}
