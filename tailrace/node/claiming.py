@@ -7,6 +7,7 @@ from dataclasses import replace
 
 from tailrace.node.planned import Plan
 from tailrace.node.record import Claimed, HugePages, State
+from tailrace.node.strays import lost_pages
 from tailrace.resources.boot import boot_id
 from tailrace.resources.ledger import Claim, Pages, Polled, claim_file, own_claim, write_claim
 from tailrace.resources.pci import full_address
@@ -74,8 +75,8 @@ def _claim(
     known: Polled | None = None,
 ) -> None:
     thing = Claimed(str(claim_file(state.folder)))
-    if thing not in state.record.things:
-        state.add(thing)
+    if thing not in state.record.things:  # pages of a record that was lost are this one's from now on
+        state.add(thing, *lost_pages(state.folder))
     claim = Claim(
         str(state.folder.absolute()),
         state.record.spec,
@@ -92,5 +93,5 @@ def _claim(
 
 
 def _pages(state: State) -> tuple[Pages, ...]:
-    things = [thing for thing in state.record.things if isinstance(thing, HugePages)]
+    things = [thing for thing in state.record.things if isinstance(thing, HugePages) and thing.there]
     return tuple(Pages(thing.kib, thing.added, thing.node) for thing in things)

@@ -28,7 +28,7 @@ from tailrace.node.status import changed_outside
 from tailrace.node.strays import check_no_strays, strays
 from tailrace.process.process import undisturbed
 from tailrace.resources.hugepages import POOL
-from tailrace.resources.ledger import Overtaken
+from tailrace.resources.ledger import Overtaken, claim_file, own_claim
 from tailrace.spec.load import parse_located
 from tailrace.spec.position import Document
 from tailrace.switch.config import instance_name
@@ -815,12 +815,6 @@ def restart_switch(held: Held) -> None:
 # --- down ----------------------------------------------------------------------------------------------------------
 
 
-_PAGES_STAY = (
-    "the record was lost or damaged: huge pages that were added for it are not known and stay "
-    f"({POOL}/nr_hugepages says how many of 2 MiB the machine has, and sets it)"
-)
-
-
 @dataclass(frozen=True)
 class Lowered:
     """What `down` came to."""
@@ -847,16 +841,26 @@ def take_down(held: Held) -> Lowered:
 
 
 def _lower(state: State) -> Lowered:
-    lost = not state.record.things
-    if lost:
+    notes: tuple[str, ...] = ()
+    if not state.record.things:
         state.record.things = strays(state.folder)
+        if state.record.things and own_claim(state.folder) is None:
+            notes = (_pages_stay(state),)
     undone = [_describe(thing) for thing in state.record.things]
     with undisturbed():
         if state.record.kept:
             with suppress(OSError):
                 Path(state.record.kept).unlink(missing_ok=True)
         state.record.complete = False  # whatever is left of it
-        return Lowered(undone, state.undo_all(), (_PAGES_STAY,) if lost and undone else ())
+        return Lowered(undone, state.undo_all(), notes)
+
+
+def _pages_stay(state: State) -> str:
+    """What is said where neither the record nor the claim tells which huge pages were added."""
+    return (
+        f"the record was lost or damaged, and so was the claim ({claim_file(state.folder)}): huge pages that were "
+        f"added are not known and stay ({POOL}/nr_hugepages says how many of 2 MiB the machine has, and sets it)"
+    )
 
 
 def _describe(thing: Any) -> str:

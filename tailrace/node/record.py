@@ -32,7 +32,7 @@ from tailrace.process.process import ProcessId, descendants, end, identify
 from tailrace.process.programs import system_program
 from tailrace.resources import hugepages
 from tailrace.resources.boot import boot_id
-from tailrace.resources.ledger import remove_claim
+from tailrace.resources.ledger import Pages, remove_claim, unclaim_pages
 from tailrace.resources.tree import Tree
 
 FORMAT = 1
@@ -206,11 +206,15 @@ class HugePages(Thing):
     """The node whose CPUs they are for."""
     kib: int = hugepages.PAGE_KIB
     """The size of each."""
+    claim: str = ""
+    """The file that says so too, once they are there (`tailrace.resources.ledger`)."""
 
     def undo(self) -> str | None:
         base = hugepages.pool_of(self.node, kib=self.kib)
         try:
             with hugepages.alone():
+                if self.claim:
+                    unclaim_pages(Path(self.claim), Pages(self.kib, self.added, self.node))
                 # After a crash before the act there is nothing above `before`, if nobody else adds pages.
                 extra = self.added if self.there else min(self.added, max(hugepages.pool(base).total - self.before, 0))
                 return self._remove(extra, base)
@@ -221,7 +225,8 @@ class HugePages(Thing):
         try:
             hugepages.remove(extra, base)
         except OSError as error:
-            return f"{extra} huge pages: {error.strerror}; run `{hugepages.command(self.before, base)}`"
+            left = max(hugepages.pool(base).total - extra, 0)
+            return f"{extra} huge pages: {error.strerror}; run `{hugepages.command(left, base)}`"
         return None
 
 

@@ -35,7 +35,7 @@ from tailrace.resources import hugepages
 from tailrace.resources.claims import END_IT, taken
 from tailrace.resources.ethtool import set_offloads
 from tailrace.resources.interface import changes_for, check_interface
-from tailrace.resources.ledger import exclusive_of_others, own_claim
+from tailrace.resources.ledger import claim_file, exclusive_of_others, own_claim
 from tailrace.resources.pci import check_pci
 from tailrace.resources.place import poller_node
 from tailrace.resources.topology import allowed_cpus, read_cpus
@@ -397,7 +397,8 @@ def reserve_pages(state: State, pages: int) -> None:
     with hugepages.alone():
         lacking = hugepages.missing(pages, base)
         if lacking:
-            thing = HugePages(before=hugepages.pool(base).total, added=lacking, node=node)
+            claim = str(claim_file(state.folder))
+            thing = HugePages(before=hugepages.pool(base).total, added=lacking, node=node, claim=claim)
             state.add(thing)
             hugepages.add(lacking, base)
             state.alter(thing, replace(thing, there=True))

@@ -1,5 +1,5 @@
 """What of a node can be found where its record is lost or damaged: the programs that were started with paths of its
-state folder, and their cgroups."""
+state folder, their cgroups, and the huge pages that its claim names."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from pathlib import Path
 
 from tailrace.errors import Failure
 from tailrace.node.folder import run_folder
-from tailrace.node.record import Cgroup, Claimed, Process, Scope, Thing
+from tailrace.node.record import Cgroup, Claimed, HugePages, Process, Scope, Thing
 from tailrace.process import log_writer
 from tailrace.process.process import descendants, identify
-from tailrace.resources.ledger import claim_file
+from tailrace.resources.ledger import claim_file, own_claim
 
 #: The word after which a program of ours is told what it makes in the folder; nobody else has reason to say that.
 _MAKES = {"tailrace-switch": "--control", "tailrace-tester": "--control", "bwrap": "--bind"}
@@ -37,7 +37,18 @@ def strays(folder: Path) -> list[Thing]:
     processes = sorted(found.values(), key=lambda each: (each.name != writer, each.start, each.pid))
     cgroups = {cgroup: None for process in processes if (cgroup := _cgroup(process.pid)) is not None}
     claim = claim_file(folder)
-    return [*([Claimed(str(claim))] if claim.exists() else []), *cgroups, *processes]
+    claimed = [Claimed(str(claim))] if claim.exists() else []
+    return [*claimed, *lost_pages(folder), *cgroups, *processes]
+
+
+def lost_pages(folder: Path) -> list[HugePages]:
+    """The huge pages that were added for a folder, as its claim says: to be given back where no record says so."""
+    claim = own_claim(folder)
+    file = str(claim_file(folder))
+    return [
+        HugePages(before=0, added=each.count, there=True, node=each.node, kib=each.kib, claim=file)
+        for each in (claim.owed if claim is not None else ())
+    ]
 
 
 def check_no_strays(folder: Path) -> None:

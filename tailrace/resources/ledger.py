@@ -2,7 +2,7 @@
 
 Root's claims are in one place, whatever their state folders; another user's are that user's own. A claim holds as long
 as what is up there is on record, in this boot, and, of a measurement, as long as its command runs. Others are ignored,
-and removed by the next one that is written.
+and removed by the next one that is written, unless they say which huge pages are to be given back.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import os
 import stat
 from collections.abc import Collection, Iterator
 from contextlib import ExitStack, contextmanager, nullcontext, suppress
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from functools import cache, lru_cache
 from pathlib import Path
 from typing import Any
@@ -77,6 +77,11 @@ class Claim:
         alive = self.owner is None or self.owner.alive()
         return self.boot == boot_id() and alive and (Path(self.folder) / "state.json").exists()
 
+    @property
+    def owed(self) -> tuple[Pages, ...]:
+        """The huge pages that are to be given back when what has added them is gone, whether it is on record or not."""
+        return self.pages if self.boot == boot_id() else ()
+
 
 @cache
 def _reader() -> TypeAdapter[Claim]:
@@ -126,13 +131,29 @@ def write_claim(claim: Claim, known: Polled | None = None) -> None:
             _check_free(claim, known)
         for path in _files(file.parent):
             other = _read(path)
-            if path != file and (other is None or not other.holds()):
+            if path != file and (other is None or not (other.holds() or other.owed)):
                 path.unlink(missing_ok=True)
         for path in file.parent.glob("*.new"):  # of one who was killed here
             path.unlink(missing_ok=True)
-        new = file.with_suffix(".new")
-        new.write_text(json.dumps(asdict(claim)) + "\n")
-        new.replace(file)
+        _put(file, claim)
+
+
+def _put(file: Path, claim: Claim) -> None:
+    new = file.with_suffix(".new")
+    new.write_text(json.dumps(asdict(claim)) + "\n")
+    new.replace(file)
+
+
+def unclaim_pages(file: Path, pages: Pages) -> None:
+    """Takes pages out of a claim, before they are given back: whoever reads it afterwards does not give them back a
+    second time. Raises Failure, Mistake."""
+    if _read(file) is None:
+        return
+    with _alone(file.parent):
+        claim = _read(file)
+        if claim is not None and pages in claim.pages:
+            at = claim.pages.index(pages)
+            _put(file, replace(claim, pages=(*claim.pages[:at], *claim.pages[at + 1 :])))
 
 
 def _check_free(claim: Claim, known: Polled) -> None:

@@ -464,7 +464,7 @@ def test_a_second_service_of_a_folder_is_refused(command: Command) -> None:
 
 
 def test_a_damaged_record_is_named_and_taken_down(command: Command) -> None:
-    command("up", "--no-huge", command.spec(PLAIN))  # it would not be known that pages were added
+    command("up", command.spec(PLAIN))
     (command.state / "state.json").write_text("{")
     for words in (("status",), ("apply", command.spec(PLAIN)), ("rollback",)):
         assert "damaged, so what is up is not known; `tailrace down`" in command(*words, status=1).stderr

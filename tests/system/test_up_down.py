@@ -19,6 +19,7 @@ from tailrace.node.record import Process, hold, peek
 from tailrace.node.running import reserve_pages
 from tailrace.process.process import ProcessId
 from tailrace.resources.hugepages import pool
+from tailrace.resources.ledger import claim_file
 from tailrace.switch.control import Control
 
 pytestmark = needs_a_node
@@ -164,17 +165,21 @@ def test_down_after_everything_was_killed(command: Command) -> None:
 
 
 @pytest.mark.unsanitized
-@pytest.mark.parametrize("how", ["damaged", "gone"])
+@pytest.mark.parametrize("how", ["damaged", "gone", "without claim"])
 def test_down_finds_what_runs_without_a_record(command: Command, how: str) -> None:
-    """And nothing is started over it."""
+    """And nothing is started over it. Huge pages are given back as the claim says."""
+    before = pages()
     spec = command.spec(ONE)
-    command("up", spec, "--no-huge")
+    command("up", spec, *(["--no-huge"] if how == "without claim" else []))
+    assert (pages() > before) is (how != "without claim")
     cgroups = [Path(each["path"]) for each in things(command, "cgroup")]
     record = command.state / "state.json"
-    if how == "damaged":
-        record.write_text("{")
-    else:
+    if how == "gone":
         record.unlink()
+    else:
+        record.write_text("{")
+    if how == "without claim":
+        claim_file(command.state).write_text("{")
     for arguments in (("up", spec), ("status",)):
         refused = command(*arguments, status=1).stderr
         assert f"{command.state}" in refused and "`tailrace down` ends what can be found of it" in refused
@@ -182,7 +187,9 @@ def test_down_finds_what_runs_without_a_record(command: Command, how: str) -> No
     assert control.call("config.get")["config"]["chains"], "what runs is left alone"
     control.close()
     said = command("down").stdout
-    assert "nothing of ours is left" in said and "huge pages" in said
+    assert "nothing of ours is left" in said
+    assert ("huge pages that were added are not known and stay" in said) is (how == "without claim")
+    assert pages() == before
     assert not command.leftovers()
     assert not [path for path in cgroups if path.exists()]
 

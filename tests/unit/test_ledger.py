@@ -18,11 +18,11 @@ from tailrace.node.claiming import claim_cpus, claim_plans
 from tailrace.node.operations import _lower, until_claimed
 from tailrace.node.plan import Plan, make_plan
 from tailrace.node.record import Claimed, Held, HugePages, hold, peek
-from tailrace.node.running import Node
+from tailrace.node.running import Node, reserve_pages
 from tailrace.node.usable import Usable, left_to_others
 from tailrace.process.lock import locked
 from tailrace.process.process import ProcessId, identify
-from tailrace.resources import ledger
+from tailrace.resources import hugepages, ledger
 from tailrace.resources.boot import boot_id
 from tailrace.resources.ledger import (
     Claim,
@@ -31,6 +31,7 @@ from tailrace.resources.ledger import (
     claim_file,
     claims,
     exclusive_of_others,
+    own_claim,
     polled_on,
     remove_claim,
     write_claim,
@@ -65,7 +66,7 @@ def test_a_claim_is_on_record_before_it_is_written_and_goes_with_what_was_up(
     )
     with hold(folder) as state:
         state.record.spec = "chain.yaml"
-        state.add(HugePages(before=10**9, added=5, node=1, kib=1048576))
+        state.add(HugePages(before=10**9, added=5, there=True, node=1, kib=1048576))
         claim_plans(state, plan)
         assert seen == [True]
         (claim,) = claims()
@@ -153,6 +154,104 @@ def test_after_a_boot_the_claim_is_removed_where_it_has_stayed(tmp_path: Path) -
     record = json.loads((folder / "state.json").read_text())
     (folder / "state.json").write_text(json.dumps({**record, "boot": "another"}))
     assert peek(folder).things == [Claimed(str(claim_file(folder)))]
+
+
+@pytest.fixture
+def fake_pool(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A pool of 10 pages, of which 2 are free."""
+    pool = tmp_path / "hugepages-2048kB"
+    pool.mkdir()
+    for name, pages in (("nr", 10), ("free", 2), ("resv", 0)):
+        (pool / f"{name}_hugepages").write_text(f"{pages}\n")
+    monkeypatch.setattr(hugepages, "pool_of", lambda *_, **__: pool)
+    return pool
+
+
+def added(folder: Path, pages: int) -> None:
+    with hold(folder) as state:
+        claim_cpus(state, [1])
+        reserve_pages(state, pages)
+
+
+@pytest.mark.parametrize("how", ["damaged", "gone"])
+def test_pages_of_a_lost_record_are_given_back_once_as_the_claim_says(
+    tmp_path: Path, fake_pool: Path, how: str
+) -> None:
+    folder = tmp_path / "up"
+    added(folder, 7)
+    assert hugepages.pool(fake_pool).total == 15
+    hugepages.add(1, fake_pool)  # somebody else's
+    if how == "gone":
+        (folder / "state.json").unlink()
+    else:
+        (folder / "state.json").write_text("{")
+    write_claim(Claim(str(tmp_path / "another"), "", boot_id()))  # which sweeps those that do not hold
+    with hold(folder, damaged=True) as state:
+        lowered = _lower(state)
+    assert (lowered.problems, lowered.notes) == ([], ())
+    assert lowered.undone == [f"claim {claim_file(folder)}", "hugepages 5"]
+    assert hugepages.pool(fake_pool).total == 11
+    with hold(folder, damaged=True) as state:
+        assert _lower(state).undone == []
+    assert hugepages.pool(fake_pool).total == 11
+
+
+def test_pages_that_were_given_back_are_claimed_no_more(
+    tmp_path: Path, fake_pool: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whoever ends between the two, and loses the record then, has them given back once."""
+    folder = tmp_path / "up"
+    added(folder, 7)
+    seen: list[tuple[Pages, ...]] = []
+    remove = hugepages.remove
+
+    def look(pages: int, base: Path) -> None:
+        claim = own_claim(folder)
+        assert claim is not None
+        seen.append(claim.pages)
+        remove(pages, base)
+
+    monkeypatch.setattr(hugepages, "remove", look)
+    with hold(folder) as state:
+        assert state.undo_all() == []
+    assert seen == [()]
+    assert hugepages.pool(fake_pool).total == 10
+
+
+def test_pages_of_an_earlier_boot_are_not_given_back(tmp_path: Path, fake_pool: Path) -> None:
+    folder = tmp_path / "up"
+    added(folder, 7)
+    claim = own_claim(folder)
+    assert claim is not None
+    claim_file(folder).write_text(json.dumps(asdict(replace(claim, boot="another"))))
+    (folder / "state.json").unlink()
+    with hold(folder, damaged=True) as state:
+        assert _lower(state).undone == [f"claim {claim_file(folder)}"]
+    assert hugepages.pool(fake_pool).total == 15
+
+
+def test_where_the_claim_is_damaged_too_it_is_said_that_pages_stay(tmp_path: Path, fake_pool: Path) -> None:
+    folder = tmp_path / "up"
+    added(folder, 7)
+    (folder / "state.json").write_text("{")
+    claim_file(folder).write_text('{"pages": [')
+    with hold(folder, damaged=True) as state:
+        (note,) = _lower(state).notes
+    assert f"so was the claim ({claim_file(folder)}): huge pages that were added are not known and stay" in note
+    assert hugepages.pool(fake_pool).total == 15
+
+
+def test_pages_of_a_lost_record_are_those_of_what_comes_up_there_next(tmp_path: Path, fake_pool: Path) -> None:
+    folder = tmp_path / "up"
+    added(folder, 7)
+    (folder / "state.json").unlink()
+    (fake_pool / "free_hugepages").write_text("7\n")
+    added(folder, 7)
+    (claim,) = claims()
+    assert [pages.count for pages in claim.pages] == [5]
+    with hold(folder) as state:
+        assert state.undo_all() == []
+    assert hugepages.pool(fake_pool).total == 10
 
 
 def other(tmp_path: Path, *polled: int) -> dict[int, Claim]:

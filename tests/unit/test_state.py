@@ -31,6 +31,7 @@ from tailrace.observe.snapshot import Sampler
 from tailrace.process.process import Limits, ProcessId, end, how_it_ended, identify, start, stopped
 from tailrace.process.programs import system_program
 from tailrace.resources import hugepages
+from tailrace.resources.ledger import claim_file
 from tailrace.switch.confine import let_pass
 
 
@@ -446,7 +447,8 @@ def test_pages_of_a_node_are_given_back_to_it(tmp_path: Path, monkeypatch: pytes
     with hold(tmp_path / "state") as state:
         reserve_pages(state, 7)
         assert totals() == [4, 15]
-        assert peek(tmp_path / "state").things == [HugePages(before=10, added=5, there=True, node=1)]
+        claim = str(claim_file(tmp_path / "state"))
+        assert peek(tmp_path / "state").things == [HugePages(before=10, added=5, there=True, node=1, claim=claim)]
         assert state.undo_all() == []
     assert totals() == [4, 10]
 
