@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import platform
-import re
 import shutil
 import subprocess
 from pathlib import Path
@@ -12,7 +11,9 @@ from typing import Any
 
 from tailrace import __version__
 from tailrace.resources import hugepages
-from tailrace.resources.cpus import parse_list
+from tailrace.resources.cpus import show_list
+from tailrace.resources.topology import Topology, read_topology
+from tailrace.resources.tree import Tree
 
 
 def _read(path: str | Path) -> str | None:
@@ -30,7 +31,7 @@ def _number(path: str | Path) -> int | None:
         return None
 
 
-def _cpu() -> dict[str, Any]:
+def _cpu(topology: Topology) -> dict[str, Any]:
     text = _read("/proc/cpuinfo") or ""
     first = text.split("\n\n", 1)[0]
     fields = {
@@ -38,11 +39,8 @@ def _cpu() -> dict[str, Any]:
     }
     flags = set(fields.get("flags", "").split())
     base = Path("/sys/devices/system/cpu")
-    online = parse_list(_read(base / "online") or "0")
-    cores = {
-        (_read(base / f"cpu{number}/topology/physical_package_id"), _read(base / f"cpu{number}/topology/core_id"))
-        for number in online
-    }
+    online = topology.online
+    cores = {cpu.core for cpu in topology.cpus if cpu.online}
     caches = {}
     for index in sorted(base.glob("cpu0/cache/index[0-9]*")):
         level, kind, size = _read(index / "level"), _read(index / "type"), _read(index / "size")
@@ -73,22 +71,19 @@ def _cpu() -> dict[str, Any]:
     }
 
 
-def _numa() -> list[dict[str, Any]]:
-    nodes = []
-    for path in sorted(Path("/sys/devices/system/node").glob("node[0-9]*")):
-        total = re.search(r"MemTotal:\s+(\d+) kB", _read(path / "meminfo") or "")
-        nodes.append(
-            {
-                "node": int(path.name[4:]),
-                "cpus": _read(path / "cpulist"),
-                "memory_mib": int(total.group(1)) // 1024 if total else None,
-                "distances": _read(path / "distance"),
-            }
-        )
-    return nodes
+def _numa(topology: Topology) -> list[dict[str, Any]]:
+    return [
+        {
+            "node": node.number,
+            "cpus": show_list(node.cpus),
+            "memory_mib": node.memory_mib or None,
+            "distances": " ".join(map(str, node.distances)) or None,
+        }
+        for node in topology.nodes
+    ]
 
 
-def _memory() -> dict[str, Any]:
+def _memory(topology: Topology) -> dict[str, Any]:
     text = _read("/proc/meminfo") or ""
     values = {key: int(value.split()[0]) for key, _, value in (line.partition(":") for line in text.splitlines())}
     pool = hugepages.pool()
@@ -96,7 +91,7 @@ def _memory() -> dict[str, Any]:
         "total_mib": values.get("MemTotal", 0) // 1024,
         "available_mib": values.get("MemAvailable", 0) // 1024,
         "hugepages_2mib": {"total": pool.total, "free": pool.free},
-        "hugepages_1gib": _number("/sys/kernel/mm/hugepages/hugepages-1048576kB/nr_hugepages"),
+        "hugepages_1gib": sum(pool.total for pool in large) if (large := topology.pools(1 << 20)) else None,
         "transparent": _read("/sys/kernel/mm/transparent_hugepage/enabled"),
     }
 
@@ -132,7 +127,14 @@ def _system() -> dict[str, Any]:
 
 def host_facts() -> dict[str, Any]:
     """The machine as plain data for host.json; a fact that cannot be found is null."""
-    return {"system": _system(), "cpu": _cpu(), "numa": _numa(), "memory": _memory(), "kernel": _kernel()}
+    machine = read_topology(Tree())
+    return {
+        "system": _system(),
+        "cpu": _cpu(machine),
+        "numa": _numa(machine),
+        "memory": _memory(machine),
+        "kernel": _kernel(),
+    }
 
 
 def tool_versions() -> dict[str, str]:
