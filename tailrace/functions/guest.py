@@ -9,6 +9,7 @@ class Guest(Runtime):
     """Nothing is known of it but what the switch says of its ports."""
 
     name = "guest"
+    counted = "guest"
 
     def refuses_cpus(self, kind: str | None, start: int, most: int) -> str | None:
         del kind, start

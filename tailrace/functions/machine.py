@@ -81,6 +81,7 @@ class InMachine(Starter):
     """The runtime of virtual machines."""
 
     name = "machine"
+    reserves = True
     listens = True
     elastic = True
     early = False

@@ -110,6 +110,7 @@ class InProcess(Starter):
     """The runtime of functions that Tailrace brings along (tailrace-vnf)."""
 
     name = "process"
+    usual = True
     listens = True
     hands_over = True
     networks = True

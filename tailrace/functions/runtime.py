@@ -29,6 +29,13 @@ class Runtime:
 
     name: ClassVar[str]
     """The word for it in a spec."""
+    counted: ClassVar[str] = "function"
+    """What one of its functions is called among all that is up."""
+    usual: ClassVar[bool] = False
+    """Functions live in it unless a spec says otherwise, so it goes without saying."""
+    reserves: ClassVar[bool] = False
+    """All memory that its functions may use is the host's to give: together they cannot have more than it has."""
+
     listens: ClassVar[bool] = False
     """Its functions listen on their sockets, and the switch connects: so they outlive the switch."""
 

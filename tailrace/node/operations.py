@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 
 from tailrace.errors import Failure, Interrupted, Mistake, TailraceError
 from tailrace.functions.runtime import Arrival, Origin, Starter
-from tailrace.functions.runtimes import STARTERS
+from tailrace.functions.runtimes import RUNTIMES, STARTERS
 from tailrace.functions.threads import Resized
 from tailrace.node.card_functions import check_functions, missing_functions, take_functions
 from tailrace.node.change import change_over, end_processes, recover
@@ -237,9 +237,9 @@ def _resume(node: Node) -> list[str]:
 def contents_of(plan: Plan) -> str:
     """2 functions, 1 guest, 2 ports, 1 chain: what was started, what others start, and how it is joined."""
     inner = {side for each in plan.functions for side in each.ports}
+    words = [RUNTIMES[each.runs].counted for each in plan.functions]
     counts = {
-        "function": len(plan.started),
-        "guest": len(plan.functions) - len(plan.started),
+        **{word: words.count(word) for word in dict.fromkeys(each.counted for each in RUNTIMES.values())},
         "port": sum(port.name not in inner for port in plan.ports),
         "chain": len(plan.chains),
         "bridge": len(plan.bridges),

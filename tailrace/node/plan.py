@@ -394,13 +394,14 @@ class _Maker:
             why = runtime.refuses_memory(size, function.tables_mib)
             if why is not None and (function.network is None or runtime.networks):  # else it cannot live there at all
                 self.refuse(("functions", name, "memory"), why)
-        machines = {name: each for name, each in self.spec.functions.items() if name in used and each.runs == "machine"}
-        whole = sum(each.memory * len(each.replicas) for each in machines.values())
-        if whole > total and not self.problems:
-            self.refuse(
-                ("functions", next(reversed(machines)), "memory"),
-                f"all machines together have {show_size(whole)}, and the host {total >> 20}MiB; expected less",
-            )
+        for word in (each.name for each in RUNTIMES.values() if each.reserves):
+            own = {name: each for name, each in self.spec.functions.items() if name in used and each.runs == word}
+            whole = sum(each.memory * len(each.replicas) for each in own.values())
+            if whole > total and not self.problems:
+                self.refuse(
+                    ("functions", next(reversed(own)), "memory"),
+                    f"all {word}s together have {show_size(whole)}, and the host {total >> 20}MiB; expected less",
+                )
 
     def check_cpus(self, used: Sequence[str], cpus: Sequence[Cpu]) -> None:
         """A function has as many CPUs as what it lives in, and its kind, can use, and no more than there are."""

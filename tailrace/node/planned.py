@@ -294,8 +294,8 @@ class Plan:
 
     @property
     def where(self) -> str | None:
-        """Where its functions live, in words; None where all are processes, or somebody else's."""
-        if all(each.runs == "process" for each in self.started):
+        """Where its functions live, in words; None where all live where they usually do, or are somebody else's."""
+        if all(STARTERS[each.runs].usual for each in self.started):
             return None
         return ", ".join(f"{each.name} runs in a {each.runs}" for each in self.started)
 
