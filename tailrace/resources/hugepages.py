@@ -34,6 +34,8 @@ class Pool:
     """The pages of one size of the machine, or of a node: all, and those that nobody has taken or been promised."""
 
     total: int
+    """Without those that have been given back and are still in use (surplus): they go when they fall free, and a total
+    that counted them would keep them."""
     free: int
 
 
@@ -52,9 +54,10 @@ def pool_of(node: int | None, nodes: Path = _NODES, *, kib: int = PAGE_KIB) -> P
 
 def pool(base: Path = POOL) -> Pool:
     """The pool as it is now; empty where the kernel has none."""
-    promised = base / "resv_hugepages"
+    promised, surplus = base / "resv_hugepages", base / "surplus_hugepages"
     try:
         total = int((base / "nr_hugepages").read_text())
+        total -= int(surplus.read_text()) if surplus.exists() else 0
         free = int((base / "free_hugepages").read_text())
         # A node does not tell: pages are promised by the machine, and may be taken anywhere.
         machine = POOL.with_name(base.name) / promised.name

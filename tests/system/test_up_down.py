@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import mmap
 import os
 import re
 import signal
@@ -209,6 +210,22 @@ def test_two_that_overlap_give_back_all_the_huge_pages_that_they_added(tmp_path:
 
 
 @pytest.mark.unsanitized
+def test_pages_that_are_used_when_they_are_given_back_go_with_their_user(tmp_path: Path) -> None:
+    """Whatever others add and give back meanwhile."""
+    before, size = pages(), 2 << 20
+    with hold(tmp_path / "first") as first, hold(tmp_path / "second") as second:
+        reserve_pages(first, pool().free + 4)
+        count = pool().free
+        with mmap.mmap(-1, count * size, flags=mmap.MAP_SHARED | mmap.MAP_ANONYMOUS | MAP_HUGETLB) as used:
+            for at in range(0, count * size, size):
+                used[at] = 1
+            assert first.undo_all() == []
+            reserve_pages(second, 3)
+            assert second.undo_all() == []
+    assert pages() == before
+
+
+@pytest.mark.unsanitized
 def test_up_killed_in_the_middle_leaves_only_what_down_finds(command: Command) -> None:
     running = command.begin("up", command.spec(ONE))
     wait_until(lambda: any(thing["name"] == "switch" for thing in things(command)))
@@ -263,6 +280,9 @@ def test_what_this_machine_lacks_is_reported_with_its_place(command: Command, sp
         assert "the switch" not in refused.stdout or not options, "a plan that cannot be is not shown"
         assert not command.leftovers()
 
+
+#: Linux, asm-generic/mman.h: 2 MiB, whatever the default size is.
+MAP_HUGETLB = 0x40000 | 21 << 26
 
 CLAIM = """
 import os, socket, sys

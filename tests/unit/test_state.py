@@ -388,6 +388,15 @@ def test_huge_pages_are_added_and_given_back(tmp_path: Path) -> None:
         hugepages.add(1, tmp_path / "none")
 
 
+def test_pages_that_were_given_back_and_are_in_use_are_not_kept(tmp_path: Path) -> None:
+    """The kernel counts them in nr_hugepages until they fall free."""
+    for name, count in (("nr", 10), ("free", 0), ("resv", 0), ("surplus", 4)):
+        (tmp_path / f"{name}_hugepages").write_text(f"{count}\n")
+    assert hugepages.pool(tmp_path) == hugepages.Pool(6, 0)
+    hugepages.remove(2, tmp_path)
+    assert (tmp_path / "nr_hugepages").read_text() == "4"
+
+
 def test_what_adds_huge_pages_names_their_size(tmp_path: Path) -> None:
     """vm.nr_hugepages is about the default size, which is 1 GiB on a host that was tuned so."""
     for name, count in (("nr_hugepages", 10), ("free_hugepages", 0), ("resv_hugepages", 0)):
