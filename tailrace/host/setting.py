@@ -12,6 +12,7 @@ A place is a text, so that a journal can keep it:
     domains:FOLDER          the CPUs among which the scheduler balances (groups.py)
     cache:FOLDER            ways of the caches for some CPUs alone (resctrl.py)
     nic:NAME/WHAT           queues and coalescing of a network card (nics.py)
+    pages:PATH              the file of a pool of huge pages, by count (page_pools.py)
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from tailrace.host.page_pools import Pages
 from tailrace.host.resctrl import Share
 from tailrace.resources.cpus import parse_list, parse_mask
 
@@ -42,7 +44,9 @@ class Form(enum.Enum):
     """`domain,managed_irq,1-3`: what CPUs are isolated from, of which more may be there than is wanted."""
 
 
-SCHEMES = ("file", "argument", "thread", "controller", "priority", "tasks", "partition", "domains", "cache", "nic")
+SCHEMES = (
+    "file", "argument", "thread", "controller", "priority", "tasks", "partition", "domains", "cache", "nic", "pages",
+)  # fmt: skip
 _CHOSEN = re.compile(r"\[([^\]]+)\]")
 _OCTAL = re.compile(r"0[0-7]+")
 
@@ -118,11 +122,18 @@ class Setting:
     def target(self) -> str:
         return self.place.partition(":")[2]
 
+    @property
+    def in_file(self) -> bool:
+        """Whether its target is a file of the kernel's, whose writers can be seen."""
+        return self.scheme in ("file", "pages")
+
     def satisfied(self, text: str | None) -> bool:
         """Whether what was read says what is wanted."""
         if text is None:
             return False
         if self.scheme == "cache":
             return Share.parse(text).like(Share.parse(self.wanted))
+        if self.scheme == "pages":
+            return Pages.says(text, self.wanted)
         found, wanted = meaning(self.form, text), meaning(self.form, self.wanted)
         return found >= wanted if isinstance(found, frozenset) and isinstance(wanted, frozenset) else found == wanted

@@ -85,7 +85,7 @@ def check_writable(steps: Sequence[Step], machine: Machine) -> None:
     """Raises Failure if a file that is to be written cannot be: before anything is changed."""
     for step in steps:
         path = machine.tree.at(step.setting.target)
-        if step.setting.scheme != "file" or step.setting.optional or os.access(path, os.W_OK):
+        if not step.setting.in_file or step.setting.optional or os.access(path, os.W_OK):
             continue
         read_only = os.statvfs(path).f_flag & os.ST_RDONLY
         error = OSError(errno.EROFS if read_only else errno.EACCES, "")
@@ -375,7 +375,7 @@ def _state(step: Step, entry: Entry | None, mark: str) -> State:
         return State.WRONG if entry.refused else State.GONE
     if step.now is None:
         # A file that is there and cannot be read has not drifted.
-        return State.REFUSED if entry.refused or step.setting.scheme == "file" else State.DRIFTED
+        return State.REFUSED if entry.refused or step.setting.in_file else State.DRIFTED
     kept = entry.refused and entry.kept in (None, plain(step.setting.form, step.now))
     return State.REFUSED if kept else State.DRIFTED
 

@@ -9,7 +9,9 @@ from typing import Protocol
 
 from tailrace.host.boot import BootLoader
 from tailrace.host.groups import Controllers, Domains, Partitions
+from tailrace.host.journal import state_folder
 from tailrace.host.nics import Nics
+from tailrace.host.page_pools import PagePools
 from tailrace.host.resctrl import CacheShares
 from tailrace.host.setting import Setting
 from tailrace.host.slices import Tasks
@@ -127,6 +129,7 @@ class Values:
             "domains": Domains(tree),
             "cache": CacheShares(tree),
             "nic": Nics(tree),
+            "pages": PagePools(tree, state_folder(tree)),
         }
 
     def read(self, setting: Setting) -> str | None:

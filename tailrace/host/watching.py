@@ -34,7 +34,7 @@ def changes(
         if writers is not None and writers.heard():  # while it looked: who it was is known now
             found = check()
         if writers is not None:
-            writers.watch([each.step.setting.target for each in found if each.step.setting.scheme == "file"])
+            writers.watch([each.step.setting.target for each in found if each.step.setting.in_file])
         now = {each.step.setting.place: each for each in found if each.state.lost}
         yield from (Change(each.state.value, each) for place, each in now.items() if place not in lost)
         yield from (Change("right again", each) for place, each in lost.items() if place not in now)

@@ -108,6 +108,12 @@ def claims() -> list[Claim]:
     return sorted((claim for claim in found if claim and claim.holds()), key=lambda claim: claim.folder)
 
 
+def pages_to_give_back() -> list[Pages]:
+    """The huge pages that were added for all state folders whose claims this user may read, and are still there."""
+    found = (_read(path) for folder in dict.fromkeys((ledger_folder(), _ROOTS)) for path in _files(folder))
+    return [pages for claim in found if claim is not None for pages in claim.owed]
+
+
 def exclusive_of_others(own: Collection[Path]) -> dict[int, Claim]:
     """The CPUs that are polled on for other state folders than these, each with one that holds it."""
     names = {str(folder.absolute()) for folder in own}

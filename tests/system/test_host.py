@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from running_node import ONE, Command, wait_until
+from running_node import ONE, Command, pages, wait_until
 
 from tailrace.host.knobs import KNOBS
 from tailrace.host.setting import Setting
@@ -82,6 +82,29 @@ def test_apply_verify_and_undo_leave_everything_as_it_was(tailrace: Path, tmp_pa
         host("undo", "--yes")
     assert host.places() == before
     assert not (tmp_path / "host/journal").exists()
+
+
+def test_huge_pages_of_tuning_and_of_a_node_are_given_back_by_whom_they_are(tailrace: Path, tmp_path: Path) -> None:
+    """Whoever ends first."""
+    host, own, spec, before = Host(tailrace, tmp_path), tmp_path / "own.yaml", tmp_path / "chain.yaml", pages()
+    spec.write_text(ONE)
+    own.write_text(f"inherits: vanilla\nknobs: {{huge_pages_2mib: {{0: {before + 64}}}}}\n")
+    apply = ("apply", "--profile", str(own), "--run-time", "--yes")
+    for first in ("host", "node"):
+        try:
+            host(*apply)
+            tuned = pages()
+            assert tuned >= before + 64
+            host.run("up", str(spec))
+            assert pages() >= tuned
+            assert json.loads(host("verify", "--json"))["counts"]["right"] == 1
+            if first == "node":
+                host.run("down")
+                assert pages() == tuned
+        finally:
+            host("undo", "--yes")
+            host.run("down")
+        assert pages() == before
 
 
 def content(path: Path) -> str:

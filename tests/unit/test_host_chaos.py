@@ -20,8 +20,9 @@ from tailrace.errors import Failure
 from tailrace.host import tuner
 from tailrace.host.boot import BootLoader
 from tailrace.host.groups import CPUSETS
-from tailrace.host.journal import Journal, hold_journal
+from tailrace.host.journal import ENVIRONMENT, Journal, hold_journal
 from tailrace.host.machine import read_machine
+from tailrace.host.page_pools import PagePools
 from tailrace.host.profile import load_profile
 from tailrace.host.tuning import make_tuning_plan
 from tailrace.resources.tree import Tree
@@ -104,6 +105,11 @@ def _chosen(text: str) -> str:
     return text.split("[")[1].split("]")[0] if "[" in text else text.strip()
 
 
+@pytest.fixture(autouse=True)
+def own_state(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(ENVIRONMENT, str(tmp_path / "state"))
+
+
 @pytest.fixture
 def host(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Host:
     monkeypatch.setattr(os, "fsync", lambda _: None)  # the disk is not what is cut off here
@@ -124,11 +130,12 @@ def torn(note: Callable[..., None], journal: Journal, *entries: Any, **more: Any
 STEPS: tuple[tuple[type, str], ...] = (
     (Journal, "note"),
     (Tree, "write"),
+    (PagePools, "_keep"),
     (Journal, "clear"),
     (BootLoader, "stage"),
     (BootLoader, "refresh"),
 )
-"""What may be cut off: a journal entry, a change, or the boot loader before it hears of it."""
+"""What may be cut off: a journal entry, a change, a count of huge pages, or the boot loader before it hears of it."""
 
 
 def killed_at(

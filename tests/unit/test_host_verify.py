@@ -44,10 +44,12 @@ def test_what_the_kernel_quietly_did_not_take_is_said_and_is_no_drift(
     own = host.own("{huge_pages_2mib: 30000, vm.stat_interval: 33}")
     outcome = host.apply(own)
     assert [step.setting.place for step in outcome.changed] == [STAT]
-    assert show.refused_lines(outcome) == ["Cannot be set here: huge_pages_2mib to 30000: the kernel made it 3000."]
-    assert host.states(own) == {f"file:{PAGES}": State.REFUSED, STAT: State.RIGHT}
+    assert show.refused_lines(outcome) == [
+        "Cannot be set here: huge_pages_2mib to 30000: the kernel made it 3000 (3000 ours)."
+    ]
+    assert host.states(own) == {f"pages:{PAGES}": State.REFUSED, STAT: State.RIGHT}
     make(host.folder, {PAGES: "5"})
-    assert host.states(own)[f"file:{PAGES}"] is State.DRIFTED
+    assert host.states(own)[f"pages:{PAGES}"] is State.DRIFTED
     assert host.undo() == []
     assert contents(host.folder) == before
 
@@ -55,17 +57,18 @@ def test_what_the_kernel_quietly_did_not_take_is_said_and_is_no_drift(
 def test_what_the_kernel_does_not_give_back_is_said_and_undone_later(
     host: Host, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    write, most = Tree.write, 3000
+    write, most = Tree.write, 30
+    path = STAT.removeprefix("file:")
 
-    def clamping(tree: Tree, path: str, value: str) -> None:
-        write(tree, path, str(min(int(value), most)) if path == PAGES else value)
+    def clamping(tree: Tree, at: str, value: str) -> None:
+        write(tree, at, str(min(int(value), most)) if at == path else value)
 
-    make(host.folder, {PAGES: "4000"})
+    make(host.folder, {path: "40"})
     before = contents(host.folder)
     monkeypatch.setattr(Tree, "write", clamping)
-    host.apply(host.own("{huge_pages_2mib: 100, vm.stat_interval: 33}"))
-    assert host.undo() == [f"{PAGES}: was '4000', and the kernel made it '3000'"]
-    most = 5000
+    host.apply(host.own("{vm.stat_interval: 20}"))
+    assert host.undo() == [f"{path}: was '40', and the kernel made it '30'"]
+    most = 50
     assert host.undo() == []
     assert contents(host.folder) == before
 

@@ -26,13 +26,11 @@ def _file(path: str, form: Form) -> Callable[[Context, Any], Iterable[Setting]]:
 
 
 def _pages(context: Context, value: Any) -> list[Setting]:
-    """The pages on the nodes that are named, or that of the switch and the functions; others keep what they have."""
+    """The pages on the nodes that are named, or that of the switch and the functions, by count; others keep theirs."""
     return [
-        setting
+        Setting(f"pages:{path}", str(count))
         for node, count in huge_pages_by_node(context, "huge_pages_2mib", value, 2).items()
-        for setting in file_setting(
-            context, f"{NODES}/node{node}/hugepages/hugepages-2048kB/nr_hugepages", count, Form.NUMBER
-        )
+        if context.machine.tree.exists(path := f"{NODES}/node{node}/hugepages/hugepages-2048kB/nr_hugepages")
     ]
 
 
@@ -88,7 +86,8 @@ class HugePages(Family):
     knobs = (
         Knob(
             "huge_pages_2mib",
-            "reserves pages of 2 MiB on the node of the switch and the functions, or the nearest with memory",
+            "reserves pages of 2 MiB on the node of the switch and the functions, or the nearest with memory: so many "
+            "at least, beside those that `tailrace up` adds",
             "access to another node's memory takes 1.5 to 2 times as long",
             "nothing else can use the memory",
             "Linux, Documentation/admin-guide/mm/hugetlbpage.rst",
