@@ -15,6 +15,7 @@ from typing import Literal
 from xml.etree import ElementTree
 
 from tailrace.functions.disks import UEFI_CODE
+from tailrace.resources.hugepages import PAGE_KIB
 from tailrace.spec.fragment import QEMU, read_fragment
 from tailrace.spec.interface import VHOST_USER, passed_through
 
@@ -62,6 +63,7 @@ class MachineSetting:
     others: tuple[int, ...]
     """The CPUs of QEMU's other threads."""
     huge: bool
+    """In huge pages."""
     nics: tuple[Nic, ...]
     kernel: Path | None
     """That QEMU starts itself; None: the firmware boots from `disks`."""
@@ -91,6 +93,8 @@ class MachineSetting:
     fragment: str | None = None
     """What of the spec is merged into it."""
     disks: Disks | None = None
+    page_kib: int = PAGE_KIB
+    """The size of these pages."""
 
 
 def mac_address(name: str, port: int) -> str:
@@ -120,7 +124,8 @@ def domain_xml(setting: MachineSetting) -> str:
     _text(domain, "memory", str(setting.memory_bytes >> 10), unit="KiB")
     backing = ElementTree.SubElement(domain, "memoryBacking")
     if setting.huge:
-        ElementTree.SubElement(ElementTree.SubElement(backing, "hugepages"), "page", size="2", unit="M")
+        mib = str(setting.page_kib >> 10)
+        ElementTree.SubElement(ElementTree.SubElement(backing, "hugepages"), "page", size=mib, unit="M")
     if setting.locked:
         ElementTree.SubElement(backing, "locked")
     # The switch reads and writes its rings and buffers there.

@@ -14,6 +14,7 @@ from tailrace.functions.acceleration import Answer
 from tailrace.functions.machine import VCPU_PRIORITY
 from tailrace.functions.traits import Traits
 from tailrace.node.planned import PlannedFunction
+from tailrace.resources.hugepages import PAGE_KIB, size_words
 from tailrace.resources.place import Place
 from tailrace.resources.topology import Cpu
 
@@ -108,13 +109,14 @@ def _memory(function: PlannedFunction, machine: Machine | None, *, huge: bool) -
         return Point("memory", f"at most {size}; buffers in {'huge' if huge else 'ordinary'} pages", "it is limited")
     high = function.latency == "high"
     refused = machine.traits.memory_lock
+    large = "huge pages" if function.page_kib == PAGE_KIB else f"huge pages of {size_words(function.page_kib)}"
     if high and refused is not None:
-        pages, kept = ("huge pages", "reserved, and never in swap") if huge else ("ordinary pages", "reserved")
+        pages, kept = (large, "reserved, and never in swap") if huge else ("ordinary pages", "reserved")
         return Point("memory", f"{size} in {pages}", kept, f"memory that is locked: {refused}")
     if huge and high and machine.acceleration.kind == "kvm":
-        return Point("memory", f"{size} in huge pages, locked", "reserved, and never in swap, nor is QEMU's own")
+        return Point("memory", f"{size} in {large}, locked", "reserved, and never in swap, nor is QEMU's own")
     if huge:
-        return Point("memory", f"{size} in huge pages", "reserved, and never in swap")
+        return Point("memory", f"{size} in {large}", "reserved, and never in swap")
     if high:
         return Point("memory", f"{size}, locked", "never in swap")
     return Point("memory", f"{size} in ordinary pages", "reserved when it starts", "it may be swapped out; use --huge")

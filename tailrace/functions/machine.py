@@ -349,6 +349,7 @@ def machine_setting(
         node=traits.node(place.core) if traits.several_nodes else None,
         plugged=instance.plugged,
         fragment=instance.domain,
+        page_kib=instance.page_kib,
     )
 
 

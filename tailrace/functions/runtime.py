@@ -18,6 +18,7 @@ from pydantic import BaseModel
 from tailrace.errors import Mistake
 from tailrace.node.record import Process, State
 from tailrace.process.launch import Launcher
+from tailrace.resources.hugepages import PAGE_KIB
 from tailrace.resources.place import Place
 
 Behind = Literal["socket", "interface"]
@@ -153,6 +154,8 @@ class Instance:
     """What its program's tables take of DPDK's memory, beside packet buffers."""
     network: str | None = None
     """The network namespace that it lives in, with TAP interfaces that its group may open; None: it has none."""
+    page_kib: int = PAGE_KIB
+    """The size of the huge pages."""
 
 
 @dataclass(frozen=True)

@@ -24,7 +24,7 @@ from tailrace.measure.session import Session
 from tailrace.measure.side import Load, at_rate, measured
 from tailrace.node.change import change_over
 from tailrace.node.plan import Plan
-from tailrace.node.running import Node, reserve_pages
+from tailrace.node.running import Node, reserve_each
 from tailrace.results import Trial
 from tailrace.results.comparison import FIRST_LOOK
 from tailrace.results.share import Budget, Element, Figures, ShareFinding, SharePair, Side, contributions_of
@@ -88,7 +88,7 @@ def stand(node: Node, plan: Plan) -> None:
 
     def prepare() -> None:
         if plan.huge:
-            reserve_pages(node.state, plan.pages_of(wanted.start))
+            reserve_each(node.state, plan.pages_of(wanted.start))
 
     change_over(new, wanted, version, prepare=prepare)
     node.plan = plan

@@ -10,7 +10,7 @@ from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
 from tailrace.migrate.facts import Facts, FunctionFacts
-from tailrace.resources.hugepages import PAGE_MIB
+from tailrace.resources.hugepages import size_words
 from tailrace.spec.interface import passed_through
 
 Kind = Literal[
@@ -145,6 +145,7 @@ def _differing(name: str, here: FunctionFacts, there: FunctionFacts) -> _Found:
         ("pinning", "cpus", here.cpus, there.cpus),
         ("pinning", "latency", here.latency, there.latency),
         ("hugepages", "huge pages", _yes(here.huge), _yes(there.huge)),
+        ("hugepages", "pages", size_words(here.page_kib), size_words(there.page_kib)),
         ("image", "image", here.image, there.image),
     ]
     for kind, key, one, other in pairs:
@@ -161,9 +162,10 @@ def _room(here: FunctionFacts, there: FunctionFacts, target: Facts) -> _Found:
     free = target.memory_free >> 20
     if there.huge:
         # What is not set aside yet is made of ordinary memory.
-        free += target.pages_free * PAGE_MIB
+        page = there.page_kib >> 10
+        free += target.pages_free * page
         if free < mib:
-            pages = -(-mib // PAGE_MIB)
+            pages = -(-mib // page)
             yield (
                 "hugepages",
                 f"{pages} huge pages are needed; {target.pages_free} are free there, and memory for no more",

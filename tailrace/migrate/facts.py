@@ -55,6 +55,8 @@ class FunctionFacts:
     """Each of its CPUs has one of the host's to itself."""
     node: int | None
     """The NUMA node that it is on; None: the host has one."""
+    page_kib: int = hugepages.PAGE_KIB
+    """The size of its huge pages."""
 
 
 @dataclass(frozen=True)
@@ -121,7 +123,7 @@ def facts_of(folder: Path, record: Record, name: str) -> Facts:
     tree, connection = Tree(), hypervisor.connect()
     state, outer = _run_state(State(folder, record), name) if planned is not None else ("absent", "")
     function = _function(plan, planned) if planned is not None else None
-    base = hugepages.pool_of(function.node if function is not None else None)
+    base = hugepages.pool_of(function.node, kib=function.page_kib) if function is not None else hugepages.POOL
     cpu, flags = _processor(tree)
     domain = ElementTree.fromstring(hypervisor.machine_xml(outer)) if outer else None
     return Facts(
@@ -201,6 +203,7 @@ def _function(plan: Plan, planned: PlannedFunction) -> FunctionFacts:
         huge=plan.huge,
         own_cpus=place.mode == "poll" and len(place.cores) >= planned.cpus,
         node=traits.node(place.core) if traits.several_nodes else None,
+        page_kib=planned.page_kib,
     )
 
 

@@ -23,11 +23,11 @@ from tailrace.node.folder import default_folder, not_yours, run_folder
 from tailrace.node.plan import Plan, make_plan, resized, scaled
 from tailrace.node.planned import PlannedFunction, PlannedPort
 from tailrace.node.record import Change, FilePath, Held, Planned, Process, Record, State, hold_run, peek
-from tailrace.node.running import Node, quietly, reserve_pages
+from tailrace.node.running import Node, quietly, reserve_each
 from tailrace.node.status import changed_outside
 from tailrace.node.strays import check_no_strays, strays
 from tailrace.process.process import undisturbed
-from tailrace.resources.hugepages import POOL
+from tailrace.resources.hugepages import POOL, size_words
 from tailrace.resources.ledger import Overtaken, claim_file, own_claim
 from tailrace.spec.load import parse_located
 from tailrace.spec.position import Document
@@ -520,7 +520,7 @@ def _apply(
         fresh = _check_new_ports(node, plan)
         claim_plans(state, node.plan, plan)
         if plan.huge and wanted.start:
-            reserve_pages(state, plan.pages_of(wanted.start))
+            reserve_each(state, plan.pages_of(wanted.start))
         new.prepare_interfaces(fresh)
         take_functions(state, plan.vfs)
 
@@ -723,6 +723,7 @@ def described(folder: Path, name: str) -> dict[str, Any]:
         raise Mistake(f"{name!r} is no function that Tailrace has started")
     said: dict[str, Any] = {"kind": planned.kind, "runs": planned.runs, "image": planned.image}
     said |= {"memory": f"{planned.memory_bytes >> 20}MiB", "cpus": _as_in_spec(planned), "latency": planned.latency}
+    said |= {"pages": size_words(planned.page_kib).replace(" ", "")}
     said |= {"interface": list(planned.interfaces), "driver": planned.driver, "domain": planned.domain}
     return {key: value for key, value in said.items() if value is not None}
 

@@ -676,6 +676,7 @@ class _Maker:
                         vfs=vfs,
                         migratable=function.migratable,
                         arrives=function.arrives,
+                        page_kib=function.page_kib,
                     )
                 )
         return found

@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterable
+from collections import Counter
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cache
 from typing import Any, Literal
@@ -17,7 +18,7 @@ from pydantic import TypeAdapter, ValidationError
 from tailrace.errors import Mistake
 from tailrace.functions.runtime import Behind
 from tailrace.functions.runtimes import STARTERS
-from tailrace.resources.hugepages import PAGE_MIB
+from tailrace.resources.hugepages import PAGE_KIB, PAGE_MIB, size_words
 from tailrace.resources.ledger import Polled
 from tailrace.resources.place import Place, Placement
 from tailrace.resources.virtual_functions import PlannedVf
@@ -25,6 +26,9 @@ from tailrace.spec.kind import Network
 from tailrace.spec.match import NAMES
 from tailrace.spec.model import TESTER_ENDS
 from tailrace.switch.confine import capabilities
+
+Pages = Mapping[tuple[int, int], int]
+"""How many huge pages, by a CPU on their node and the size of each in KiB."""
 
 #: DPDK's memory of the tester: packet buffers and rings.
 TESTER_BUFFERS_MIB = 256
@@ -140,6 +144,8 @@ class PlannedFunction:
     """Of a machine: it may move to another node."""
     arrives: bool = False
     """Of a machine: it is not started here, and comes from another node."""
+    page_kib: int = PAGE_KIB
+    """The size of its huge pages."""
 
     @property
     def started(self) -> bool:
@@ -171,6 +177,7 @@ class PlannedFunction:
             self.runs,
             self.image,
             self.memory_bytes,
+            self.page_kib,
             self.queues,
             self.most_cpus,
             None if self.elastic else self.cpus,
@@ -300,22 +307,22 @@ class Plan:
         return ", ".join(f"{each.name} runs in a {each.runs}" for each in self.started)
 
     @property
-    def pages(self) -> int:
+    def pages(self) -> Pages:
         """Huge pages that must be free when it is applied, the tester's included."""
-        if not self.huge:
-            return 0
-        tester = TESTER_BUFFERS_MIB // PAGE_MIB if self.tester else 0
-        return self.pages_of(each.name for each in self.started) + tester
+        found = Counter(self.pages_of(each.name for each in self.started))
+        if self.huge and self.tester and self.placement.tester is not None:
+            found[self.placement.tester.core, PAGE_KIB] += TESTER_BUFFERS_MIB // PAGE_MIB
+        return found
 
-    def pages_of(self, functions: Iterable[str]) -> int:
+    def pages_of(self, functions: Iterable[str]) -> Pages:
         """Huge pages that these functions need, which Tailrace starts."""
-        if not self.huge:
-            return 0
-        wanted = set(functions)
-        mine = (each for each in self.functions if each.name in wanted)
-        return sum(
-            -(-STARTERS[each.runs].huge_bytes(each.memory_bytes, each.tables_mib) // (PAGE_MIB << 20)) for each in mine
-        )
+        found: Counter[tuple[int, int]] = Counter()
+        wanted = set(functions) if self.huge else set()
+        for each in self.functions:
+            if each.name in wanted:
+                size = STARTERS[each.runs].huge_bytes(each.memory_bytes, each.tables_mib)
+                found[self.placement.functions[each.name].core, each.page_kib] += -(-size // (each.page_kib << 10))
+        return found
 
     @property
     def groups(self) -> tuple[str, ...]:
@@ -364,8 +371,11 @@ class Plan:
         """The plan in words, in the order in which it is applied."""
         where = self.placement
         said = [where.headline]
-        if self.pages:
-            said.append(f"reserve 2 MiB pages until {self.pages} are free ({self.pages * PAGE_MIB} MiB)")
+        sizes: Counter[int] = Counter()
+        for (_, kib), count in self.pages.items():
+            sizes[kib] += count
+        for kib, count in sorted(sizes.items()):
+            said.append(f"reserve {size_words(kib)} pages until {count} are free ({count * kib >> 10} MiB)")
         cores = f"core {where.switch.core}"
         if len(where.workers) > 1:
             cores = f"cores {', '.join(map(str, where.workers))}"

@@ -25,7 +25,7 @@ from tailrace.node.change import change_over
 from tailrace.node.claiming import claim_pages, claim_plans
 from tailrace.node.difference import Change, Difference, difference, unlike
 from tailrace.node.plan import Plan
-from tailrace.node.planned import PlannedFunction, PlannedPort
+from tailrace.node.planned import Pages, PlannedFunction, PlannedPort
 from tailrace.node.record import HugePages, Offloads, Process, State, peek
 from tailrace.node.usable import usable_cpus
 from tailrace.process.launch import Launcher, why_ended
@@ -144,7 +144,7 @@ class Node:
         self.check()
         claim_plans(self.state, self.plan)
         if self.plan.pages:
-            reserve_pages(self.state, self.plan.pages)
+            reserve_each(self.state, self.plan.pages)
         self.prepare_interfaces(self.plan.ports)
         take_functions(self.state, self.plan.vfs)
 
@@ -292,6 +292,7 @@ class Node:
             tables_mib=planned.tables_mib,
             network=outer_name(self.state.folder, planned.name) if planned.network is not None else None,
             origin=self.origins.get(planned.name),
+            page_kib=planned.page_kib,
         )
 
     def wait_for(self, ports: Sequence[str], processes: Sequence[Process] | None = None) -> None:
@@ -392,13 +393,28 @@ def _fabric(plan: Plan, launcher: Launcher) -> TailraceFabric:
 
 def reserve_pages(state: State, pages: int) -> None:
     """Sees to it that so many 2 MiB pages are free for the pollers; what is added is on record first."""
-    node = _pollers_node(state)
-    base = hugepages.pool_of(node)
+    _reserve(state, pages, _pollers_node(state), hugepages.PAGE_KIB)
+
+
+def reserve_each(state: State, wanted: Pages) -> None:
+    """Sees to it that all of these pages are free, each on its CPU's node; what is added is on record first."""
+    nodes = {cpu.number: cpu.node for cpu in read_cpus(Tree())}
+    pools: dict[Path, tuple[int | None, int, int]] = {}
+    for (cpu, kib), pages in wanted.items():
+        base = hugepages.pool_of(nodes.get(cpu), kib=kib)
+        node, _, before = pools.get(base, (nodes.get(cpu), kib, 0))
+        pools[base] = (node, kib, before + pages)
+    for node, kib, pages in pools.values():
+        _reserve(state, pages, node, kib)
+
+
+def _reserve(state: State, pages: int, node: int | None, kib: int) -> None:
+    base = hugepages.pool_of(node, kib=kib)
     with hugepages.alone():
         lacking = hugepages.missing(pages, base)
         if lacking:
             claim = str(claim_file(state.folder))
-            thing = HugePages(before=hugepages.pool(base).total, added=lacking, node=node, claim=claim)
+            thing = HugePages(before=hugepages.pool(base).total, added=lacking, node=node, kib=kib, claim=claim)
             state.add(thing)
             hugepages.add(lacking, base)
             state.alter(thing, replace(thing, there=True))

@@ -376,6 +376,10 @@ class Function(Model):
         validate_default=False,
         description="the most memory that the sandbox may use besides huge pages; what a machine has",
     )
+    pages: Literal["2MiB", "1GiB"] = Field(
+        "2MiB",
+        description="of a machine: the size of the huge pages that its memory is in; of 1GiB, `memory` is a multiple",
+    )
     cpus: ShortCpus = Field(
         default_factory=lambda: Cpus(),
         description="how many CPUs it has, each a core of its own where there are enough. In a process and a container "
@@ -465,6 +469,11 @@ class Function(Model):
         """Whether Tailrace starts it."""
         return self.runs in STARTED
 
+    @property
+    def page_kib(self) -> int:
+        """The size of the huge pages that it has."""
+        return units.parse_size(self.pages) >> 10
+
     @model_validator(mode="before")
     @classmethod
     def _guest_as_a_kind(cls, value: Any) -> Any:
@@ -527,6 +536,10 @@ class Function(Model):
     def _domain_fits(self) -> Function:
         if self.domain is not None and self.runs != "machine":
             raise ValueError(f"domain: a {self.runs} has none; expected none, or `runs: machine`")
+        if self.pages != "2MiB" and self.runs != "machine":
+            raise ValueError(f"pages: a {self.runs} has pages of 2MiB; expected none, or `runs: machine`")
+        if self.pages != "2MiB" and self.memory % (self.page_kib << 10):
+            raise ValueError(f"memory: {units.show_size(self.memory)} is no multiple of {self.pages}; expected one")
         if not self.migratable and self.runs != "machine":
             raise ValueError(f"migratable: a {self.runs} never moves; expected none, or `runs: machine`")
         if self.arrives and (self.runs != "machine" or not self.migratable):

@@ -72,6 +72,8 @@ def test_the_machine_is_pinned_and_its_memory_shared_and_in_huge_pages() -> None
     assert domain(replace(SETTING, plugged=1)).find("vcpu").get("current") == "1"  # type: ignore[union-attr]
     assert found.find("cputune/emulatorpin").get("cpuset") == "0,1"  # type: ignore[union-attr]
     assert found.find("memoryBacking/hugepages/page") is not None
+    (page,) = domain(replace(SETTING, page_kib=1 << 20)).iterfind("memoryBacking/hugepages/page")
+    assert page.attrib == {"size": "1024", "unit": "M"}
     assert found.find("memoryBacking/access").get("mode") == "shared"  # type: ignore[union-attr]
     assert [each.get("path") for each in found.iterfind("devices/interface/source")] == ["/s/0", "/s/1"]
     assert domain(replace(SETTING, huge=False)).find("memoryBacking/hugepages") is None

@@ -103,6 +103,7 @@ TARGETS = [
     ({"function": None}, "function", "in no plan of two"),
     ({"function": replace(FUNCTION, cpus=2)}, "pinning", "cpus is 1 here and 2 there"),
     ({"function": replace(FUNCTION, memory_bytes=512 << 20)}, "memory", "256MiB here and 512MiB there"),
+    ({"function": replace(FUNCTION, page_kib=1 << 20)}, "hugepages", "pages is 2 MiB here and 1 GiB there"),
     ({"function": replace(FUNCTION, interfaces=("e1000e", "e1000e"))}, "device", "interface is vhost-user"),
     ({"function": replace(FUNCTION, made_of="")}, "image", "is missing there"),
     ({"function": replace(FUNCTION, made_of="xyz")}, "image", "another content"),

@@ -138,13 +138,49 @@ def test_a_plan_says_all_and_is_the_same_for_the_same() -> None:
     ]  # fmt: skip
     assert plan.chains[0].ports == ("tester.a", "first.0", "first.1", "second.0", "second.1", "tester.b")
     assert plan.chains[0].tested
-    assert plan.pages == (2 * BUFFERS_MIB + TESTER_BUFFERS_MIB) // 2
+    assert sum(plan.pages.values()) == (2 * BUFFERS_MIB + TESTER_BUFFERS_MIB) // 2
     assert "spare is in no chain and is not started" in plan.notes
     assert plan.identity == make_plan(spec, cpus=cpus(2), real_time=None).identity
     assert plan.identity == identity_of(json.loads(json.dumps(plan.as_data())))
     assert plan.identity != make_plan(spec, cpus=cpus(3), real_time=None).identity
-    assert make_plan(spec, huge=False, cpus=cpus(2), real_time=None).pages == 0
+    assert make_plan(spec, huge=False, cpus=cpus(2), real_time=None).pages == {}
     assert len(plan.lines()) > 8
+
+
+def test_huge_pages_are_of_the_size_and_the_cpu_of_who_needs_them() -> None:
+    text = """\
+functions:
+  first: skeleton
+  vm: {kind: skeleton, runs: machine, pages: 1GiB, memory: 2GiB, replicas: 2}
+chains: {v: [tester.a, first, vm, tester.b]}
+"""
+    plan = make_plan(parse_spec(text, "s"), cpus=cpus(8), real_time=None, memory=64 << 30)
+    places, tester = plan.placement.functions, plan.placement.tester
+    assert tester is not None
+    assert plan.pages == {
+        (tester.core, 2048): TESTER_BUFFERS_MIB // 2,
+        (places["first"].core, 2048): BUFFERS_MIB // 2,
+        (places["vm"].core, 1 << 20): 2,
+        (places["vm-2"].core, 1 << 20): 2,
+    }
+    assert plan.pages_of(["vm"]) == {(places["vm"].core, 1 << 20): 2}
+    small = (BUFFERS_MIB + TESTER_BUFFERS_MIB) // 2
+    assert f"reserve 2 MiB pages until {small} are free ({2 * small} MiB)" in plan.lines()
+    assert "reserve 1 GiB pages until 4 are free (4096 MiB)" in plan.lines()
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        ("runs: process, pages: 1GiB", "pages: a process has pages of 2MiB; expected none, or `runs: machine`"),
+        ("runs: machine, pages: 1GiB", "memory: 256MiB is no multiple of 1GiB; expected one"),
+        ("runs: machine, pages: 1GiB, memory: 1536MiB", "memory: 1536MiB is no multiple of 1GiB; expected one"),
+    ],
+)
+def test_pages_that_a_function_cannot_have_are_refused(words: str, told: str) -> None:
+    with pytest.raises(Mistake) as refused:
+        parse_spec(f"functions: {{f: {{kind: skeleton, {words}}}}}\nchains: {{v: [tester.a, f, tester.b]}}\n", "s")
+    assert told in str(refused.value)
 
 
 @pytest.mark.parametrize("path", EXAMPLES, ids=lambda path: path.name)

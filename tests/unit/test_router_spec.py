@@ -64,7 +64,7 @@ def test_its_tables_have_room_beside_the_buffers() -> None:
     made = make_plan(parse_spec(edge("ipv4_routes: 1000000, ipv6_routes: 200000"), "s"), cpus=CPUS, real_time=None)
     (function,) = made.functions
     assert function.tables_mib == 1478
-    assert made.pages_of(["edge"]) == (64 + 1478) // 2
+    assert sum(made.pages_of(["edge"]).values()) == (64 + 1478) // 2
     assert {each.memory_bytes for each in made.ports if each.owner == "edge"} == {(256 + 64 + 1478) << 20}
 
 

@@ -24,7 +24,7 @@ import pytest
 from tailrace.errors import Failure, Mistake
 from tailrace.node.operations import Lowered, take_down
 from tailrace.node.record import Damaged, FilePath, Folder, HugePages, Process, Record, State, hold, holding, peek
-from tailrace.node.running import reserve_pages
+from tailrace.node.running import reserve_each, reserve_pages
 from tailrace.node.status import status
 from tailrace.node.strays import strays
 from tailrace.observe.snapshot import Sampler
@@ -32,6 +32,7 @@ from tailrace.process.process import Limits, ProcessId, end, how_it_ended, ident
 from tailrace.process.programs import system_program
 from tailrace.resources import hugepages
 from tailrace.resources.ledger import claim_file
+from tailrace.resources.topology import Cpu
 from tailrace.switch.confine import let_pass
 
 
@@ -460,6 +461,36 @@ def test_pages_of_a_node_are_given_back_to_it(tmp_path: Path, monkeypatch: pytes
         assert peek(tmp_path / "state").things == [HugePages(before=10, added=5, there=True, node=1, claim=claim)]
         assert state.undo_all() == []
     assert totals() == [4, 10]
+
+
+def test_pages_are_reserved_by_node_and_by_size(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Those of two CPUs that have the same pool together; what is free there counts once."""
+    cpus = [Cpu(number, node=number // 4) for number in range(8)]
+    monkeypatch.setattr("tailrace.node.running.read_cpus", lambda _: cpus)
+
+    def base(node: int | None, *, kib: int) -> Path:
+        return tmp_path / f"{node}-{kib}"
+
+    for node in (0, 1):
+        for kib in (2048, 1 << 20):
+            base(node, kib=kib).mkdir()
+            for name, pages in (("nr", 3), ("free", 2), ("resv", 0)):
+                (base(node, kib=kib) / f"{name}_hugepages").write_text(f"{pages}\n")
+    monkeypatch.setattr(hugepages, "pool_of", base)
+
+    def totals() -> list[int]:
+        return [hugepages.pool(base(node, kib=kib)).total for node in (0, 1) for kib in (2048, 1 << 20)]
+
+    with hold(tmp_path / "state") as state:
+        reserve_each(state, {(0, 2048): 5, (1, 2048): 4, (4, 2048): 2, (5, 1 << 20): 3, (6, 1 << 20): 1})
+        assert totals() == [10, 3, 3, 5]
+        things = [thing for thing in state.record.things if isinstance(thing, HugePages)]
+        assert [(each.node, each.kib, each.added, each.there) for each in things] == [
+            (0, 2048, 7, True),
+            (1, 1 << 20, 2, True),
+        ]
+        assert state.undo_all() == []
+    assert totals() == [3] * 4
 
 
 def test_a_missing_package_is_reported_with_the_command(monkeypatch: pytest.MonkeyPatch) -> None:
