@@ -21,7 +21,7 @@ from tailrace import dashboard
 from tailrace.bench.browser import CHROMIUM, Browser
 from tailrace.bench.looker import dashboard_of, looked_at, wait_for
 from tailrace.bench.netdata import PROGRAM, Netdata, netdata
-from tailrace.bench.own_node import OwnNode, cpu_seconds, own_folder, resident_mib
+from tailrace.bench.own_node import OwnNode, own_folder, resident_mib
 from tailrace.bench.setting import Setting
 from tailrace.errors import Failure, Mistake
 from tailrace.measure.profile import profile
@@ -30,6 +30,7 @@ from tailrace.measure.tester import Tester
 from tailrace.node.plan import TESTER_BUFFERS_MIB
 from tailrace.node.record import State, peek
 from tailrace.observe.page import Page
+from tailrace.process.process import cpu_seconds
 from tailrace.process.programs import system_program
 
 FIRST_ADDRESS, FIRST_PORT, ADDRESSES = "198.18.1.", 1024, 256

@@ -17,14 +17,13 @@ from contextlib import closing, contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from tailrace.bench.own_node import cpu_seconds
 from tailrace.bench.setting import Setting, check_alive
 from tailrace.bench.two_nodes import packet_socket
 from tailrace.errors import Failure
 from tailrace.fabric.network import Network
 from tailrace.node.record import Process
 from tailrace.plain import plain
-from tailrace.process.process import Limits, undisturbed
+from tailrace.process.process import Limits, cpu_seconds, undisturbed
 from tailrace.process.programs import system_program
 
 PROGRAM = "netdata"

@@ -72,12 +72,6 @@ class OwnNode:
         return done.stdout
 
 
-def cpu_seconds(pid: int) -> float:
-    """CPU time of a process with all its threads."""
-    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
-
-
 def resident_mib(pid: int) -> float:
     """Memory of a process that is resident."""
     pages = int(Path(f"/proc/{pid}/statm").read_text().split()[1])

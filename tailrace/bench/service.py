@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from tailrace.bench.model import Spread
-from tailrace.bench.own_node import OwnNode, cpu_seconds, own_folder, resident_mib
+from tailrace.bench.own_node import OwnNode, own_folder, resident_mib
 from tailrace.bench.setting import Setting
 from tailrace.errors import Failure, Mistake
 from tailrace.functions.runtimes import STARTERS
@@ -25,6 +25,7 @@ from tailrace.measure.progress import Reporter
 from tailrace.node.client import Client
 from tailrace.node.folder import LOOK
 from tailrace.node.record import Process, peek
+from tailrace.process.process import cpu_seconds
 
 #: A chain of a function that is started again, and one of a function that is led past.
 SPEC = """\

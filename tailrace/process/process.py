@@ -124,6 +124,15 @@ def _stat(pid: int) -> tuple[str, int] | None:
     return fields[0], int(fields[19])
 
 
+def cpu_seconds(pid: int) -> float:
+    """CPU time of a process with all its threads, those that have ended too; 0 if there is none of this pid."""
+    try:
+        fields = Path(f"/proc/{pid}/stat").read_text(errors="replace").rpartition(")")[2].split()
+    except OSError:
+        return 0.0
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
 def identify(pid: int) -> ProcessId | None:
     """The full name of a running process; None if there is none of this pid."""
     stat = _stat(pid)
