@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shlex
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -40,6 +41,9 @@ def build(
     profile: Annotated[
         str, typer.Option(help="Tuned inside, with cyclictest: latency. It shows with two CPUs or more (`cpus`).")
     ] = "",
+    with_: Annotated[
+        str, typer.Option("--with", metavar="LIST", help="Programs of this host that it has too, such as stress-ng.")
+    ] = "",
     disk: Annotated[
         bool, typer.Option("--disk", help="As a disk too, which boots by itself and forwards between two ports.")
     ] = False,
@@ -51,14 +55,16 @@ def build(
     \b
     sudo tailrace image build
     sudo tailrace image build realtime --kernel rt --profile latency
+    sudo tailrace image build loaded --with stress-ng
     sudo tailrace image build router --disk
     sudo tailrace image build --container
 
     It is made of Debian's packages, which apt downloads once, and of tailrace-vnf. The same input gives the same bytes.
     Containers need no build: their image is made when the first one starts.
     """
+    programs = list(dict.fromkeys(filter(None, (each.strip() for each in with_.split(",")))))
     raise typer.Exit(
-        run_command(lambda: _build(name, kernel, profile, disk=disk, container=container, as_json=as_json))
+        run_command(lambda: _build(name, kernel, profile, programs, disk=disk, container=container, as_json=as_json))
     )
 
 
@@ -89,7 +95,9 @@ def list_(as_json: JsonOption = False) -> None:
     raise typer.Exit(run_command(lambda: _list(as_json=as_json)))
 
 
-def _build(name: str, kernel: str, profile: str, *, disk: bool, container: bool, as_json: bool) -> int:
+def _build(
+    name: str, kernel: str, profile: str, programs: Sequence[str], *, disk: bool, container: bool, as_json: bool
+) -> int:
     if container:
         made = container_image()
         if as_json:
@@ -101,7 +109,7 @@ def _build(name: str, kernel: str, profile: str, *, disk: bool, container: bool,
         raise Mistake(f"--kernel {kernel}: there is none of this name; expected {', '.join(KERNELS)}")
     if profile not in ("", *PROFILES):
         raise Mistake(f"--profile {profile}: there is none of this name; expected {', '.join(PROFILES)}")
-    found = _described(build_machine_image(name, kernel, disk=disk, profile=profile))
+    found = _described(build_machine_image(name, kernel, disk=disk, profile=profile, programs=programs))
     if as_json:
         print_json(found)
     else:
@@ -149,5 +157,6 @@ def _described(image: Image) -> dict[str, Any]:
         "bytes": sum(each.stat().st_size for each in (image.vmlinuz, image.initramfs)),
         "made_of": image.made_of,
         "profile": image.profile or None,
+        "programs": list(image.programs),
         "disk": str(image.disk) if image.disk.exists() else None,
     }

@@ -80,6 +80,8 @@ class Image:
     """Identifies all that it was made of."""
     profile: str = ""
     """Of how it is tuned inside (functions/guest); empty: not at all."""
+    programs: tuple[str, ...] = ()
+    """Programs of the host that it was built with, by name."""
 
     @property
     def vmlinuz(self) -> Path:
@@ -103,6 +105,7 @@ class _Manifest:
     digests: dict[str, str]
     """SHA-256 of each file."""
     profile: str = ""
+    programs: tuple[str, ...] = ()
 
 
 def images_folder() -> Path:
@@ -133,7 +136,7 @@ def image_in(folder: Path, build: str = "build it anew") -> Image:
     for file, digest in manifest.digests.items():
         if _digest(folder / file) != digest:
             raise Mistake(f"{folder / file}: is not what was built (cut short, or changed since); {build}")
-    return Image(folder, manifest.kernel, manifest.made_of, manifest.profile)
+    return Image(folder, manifest.kernel, manifest.made_of, manifest.profile, manifest.programs)
 
 
 def machine_images() -> list[Image]:
@@ -236,12 +239,20 @@ def write_layer(path: Path, files: Mapping[str, Path | str]) -> None:
 # --- a machine's ---------------------------------------------------------------------------------------------------
 
 
-def build_machine_image(name: str = DEFAULT, kernel: str = "cloud", *, disk: bool = False, profile: str = "") -> Image:
+def build_machine_image(
+    name: str = DEFAULT,
+    kernel: str = "cloud",
+    *,
+    disk: bool = False,
+    profile: str = "",
+    programs: Sequence[str] = (),
+) -> Image:
     """Makes a machine's image with the functions' program; `kernel` is one of KERNELS; `disk`: as a disk too, whose
-    skeleton forwards between its first two ports; `profile`: how it is tuned inside, one of PROFILES.
-    Raises Failure, Mistake."""
+    skeleton forwards between its first two ports; `profile`: how it is tuned inside, one of PROFILES; `programs`: of
+    this host, which it has too, with their libraries. Raises Failure, Mistake."""
     folder = images_folder() / name
     program = portable_program(NAME)
+    more = [Path(system_program(each)) for each in (*(_TUNING_PROGRAMS if profile else ()), *programs)]
     try:
         folder.mkdir(mode=0o755, parents=True, exist_ok=True)
     except OSError as error:
@@ -251,9 +262,7 @@ def build_machine_image(name: str = DEFAULT, kernel: str = "cloud", *, disk: boo
     files: dict[str, bytes | str] = {f"/usr/bin/{NAME}": program.read_bytes()}
     for path, found in by_name(visible_libraries(program, ("pci:",))).items():
         files[path] = found if isinstance(found, str) else found.read_bytes()
-    programs = [portable_program(INTERRUPT_RECEIVER)]
-    programs += [Path(system_program(each)) for each in (_TUNING_PROGRAMS if profile else ())]
-    for each in programs:
+    for each in (portable_program(INTERRUPT_RECEIVER), *more):
         for path, found in {f"/usr/bin/{each.name}": each, **by_name(libraries(each))}.items():
             files[path] = found if isinstance(found, str) else found.read_bytes()
     files["/init"] = (Path(__file__).parent / "guest" / "init").read_bytes()
@@ -264,7 +273,7 @@ def build_machine_image(name: str = DEFAULT, kernel: str = "cloud", *, disk: boo
         modules = _modules(archive, (*_MODULES, *(_DISK_MODULES if disk else ())))
     files |= {f"/lib/modules/{each}.ko": data for each, data in modules.items()}
     files["/lib/modules/order"] = "".join(f"/lib/modules/{each}.ko\n" for each in modules).encode()
-    image = store(folder, package.stem, {"vmlinuz": vmlinuz, "initramfs": cpio(files)}, profile)
+    image = store(folder, package.stem, {"vmlinuz": vmlinuz, "initramfs": cpio(files)}, profile, programs)
     if disk:
         with _unpacked(_package("grub-efi-amd64-bin")) as archive:
             _store_disk(image, _member(archive, r"\./usr/lib/grub/x86_64-efi/monolithic/grubx64\.efi"))
@@ -288,15 +297,17 @@ def _store_disk(image: Image, loader: bytes) -> None:
         new.unlink(missing_ok=True)
 
 
-def store(folder: Path, kernel: str, files: Mapping[str, bytes], profile: str = "") -> Image:
+def store(
+    folder: Path, kernel: str, files: Mapping[str, bytes], profile: str = "", programs: Sequence[str] = ()
+) -> Image:
     """Puts an image's files into its folder; it is one when the last of them, image.json, is there. Raises Failure."""
     for name, data in files.items():
         _write(folder / name, data)
     digests = {name: hashlib.sha256(data).hexdigest() for name, data in files.items()}
     made_of = hashlib.sha256(json.dumps([digests, profile], sort_keys=True).encode()).hexdigest()[:16]
-    manifest = _Manifest(_FORMAT, kernel, made_of, digests, profile)
+    manifest = _Manifest(_FORMAT, kernel, made_of, digests, profile, tuple(programs))
     _write(folder / "image.json", (json.dumps(asdict(manifest), indent=1) + "\n").encode())
-    return Image(folder, manifest.kernel, made_of, profile)
+    return Image(folder, manifest.kernel, made_of, profile, manifest.programs)
 
 
 def _write(path: Path, data: bytes) -> None:
