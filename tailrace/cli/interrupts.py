@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Annotated
 
@@ -15,6 +16,8 @@ from tailrace.errors import Mistake
 from tailrace.functions.acceleration import acceleration
 from tailrace.functions.images import DEFAULT, machine_image
 from tailrace.functions.machine import InMachine
+from tailrace.measure.beside import BOOT_SECONDS, PROGRAM, Guest, Neighbour
+from tailrace.measure.beside import LOAD as MACHINES
 from tailrace.measure.host.loads import LOADS
 from tailrace.measure.host.plan import HostPlan
 from tailrace.measure.interrupt_trace import check_path
@@ -24,7 +27,6 @@ from tailrace.measure.interrupts import (
     RECEIVER,
     SENDS,
     SIDES,
-    Guest,
     Side,
     measure_interrupts,
 )
@@ -79,7 +81,17 @@ def interrupts(
         Path | None,
         typer.Option(metavar="FILE", help="Record as --causes, and write a trace of the slowest that Perfetto opens."),
     ] = None,
-    load: Annotated[str, typer.Option(metavar="LIST", help="What else runs, in turn: none, cpu, memory.")] = "none",
+    beside: Annotated[
+        str | None,
+        typer.Option(metavar="LIST", help="Machines of the spec that receive nothing: in turn stress-ng runs in them."),
+    ] = None,
+    load: Annotated[
+        str | None,
+        typer.Option(
+            metavar="LIST",
+            help="What else runs, in turn: none, cpu, memory; machines: --beside. Default: none, and machines if any.",
+        ),
+    ] = None,
     image: Annotated[str, typer.Option(metavar="NAME", help="The machines' image.")] = DEFAULT,
     runs: RunsOption = DEFAULT_RUNS,
     as_json: JsonOption = False,
@@ -94,6 +106,7 @@ def interrupts(
     sudo tailrace measure interrupts --tti --sides native --duration 10s
     sudo tailrace measure interrupts --causes             # and why the slowest were slow
     sudo tailrace measure interrupts --trace trace.json   # the same, for https://ui.perfetto.dev
+    sudo tailrace measure interrupts examples/consolidation.yaml --beside office --budget 50us
 
     native: a thread of real-time priority waits in a process. tuned and untuned: it waits in a machine, at `latency:
     high` and `latency: normal`. There the interrupt is a message-signalled one (MSI-X) of a device. All take turns on
@@ -101,10 +114,14 @@ def interrupts(
     """
 
     def call() -> int:
-        guests = GUESTS if spec is None else _machines_of(spec)
+        guests = dict(GUESTS) if spec is None else _machines_of(spec)
+        neighbours = [] if beside is None else _neighbours(beside, {} if spec is None else guests)
+        for each in neighbours:
+            del guests[each.name]
         known = (NATIVE, *guests)
         names = words("--sides", ",".join(known) if sides is None else sides, known)
-        loads = words("--load", load, LOADS)
+        more = (MACHINES,) if neighbours else ()
+        loads = words("--load", ",".join(("none", *more)) if load is None else load, (*LOADS, *more))
         every = _seconds("--period", period)
         if not PERIOD_LEAST <= every <= PERIOD_MOST:
             raise Mistake(f"--period {period}: expected 10us to 1s")
@@ -119,8 +136,8 @@ def interrupts(
         if trace is not None:
             check_path(trace)
         commands.needs_root("measure interrupts")
-        machines = [name for name in names if name != NATIVE]
-        notes = _check_machines(image) if machines else []
+        machines = {guests[name].image or image for name in names if name != NATIVE}
+        notes = _check_machines(machines, {each.guest.image or image for each in neighbours})
         text = f"# tailrace measure interrupts: {', '.join(names)}, every {period}\n{plan.text()}"
         request = Request(
             "interrupts", runs, default_folder(), tuple(commands.command_line()), text, "interrupts", "interrupts"
@@ -131,13 +148,15 @@ def interrupts(
         def work(folder: RunFolder, launcher: Launcher, report: Reporter) -> None:
             for each in notes:
                 folder.note(each)
-            measure_interrupts(plan, receivers, image, folder, launcher, report, causes=causes, trace=trace)
+            measure_interrupts(
+                plan, receivers, image, folder, launcher, report, causes=causes, trace=trace, beside=neighbours
+            )
 
         return commands.run_with_bar(
             lambda bar: run_on_host(
                 request, lambda folder, launcher: work(folder, launcher, bar or Silent()), (core, control[0])
             ),
-            plan.time_left() + sum(side.start_seconds for side in receivers),
+            plan.time_left() + sum(side.start_seconds for side in receivers) + BOOT_SECONDS * len(neighbours),
             as_json=as_json,
         )
 
@@ -147,7 +166,7 @@ def interrupts(
 def _machines_of(path: Path) -> dict[str, Guest]:
     """What a receiver's machine takes from each machine of a spec. Raises Mistake."""
     found = {
-        name: Guest(function.latency, function.memory)
+        name: Guest(function.latency, function.memory, None if function.disk else function.image)
         for name, function in load_spec(path).functions.items()
         if function.runs == "machine"
     }
@@ -156,6 +175,20 @@ def _machines_of(path: Path) -> dict[str, Guest]:
     if NATIVE in found:
         raise Mistake(f"{path}: the name of functions.{NATIVE} means the host here; give it another one")
     return found
+
+
+def _neighbours(names: str, machines: Mapping[str, Guest]) -> list[Neighbour]:
+    """Those of a spec's machines that are a load. Raises Mistake."""
+    if not machines:
+        raise Mistake(f"--beside {names}: expected a spec that has these machines, such as examples/consolidation.yaml")
+    found = words("--beside", names, list(machines))
+    for name in found:
+        if machines[name].latency == "high":
+            raise Mistake(
+                f"--beside {name}: at `latency: high` it would keep this host's other work from its CPU; expected "
+                "normal or medium"
+            )
+    return [Neighbour(name, machines[name]) for name in found]
 
 
 def _seconds(option: str, text: str) -> float:
@@ -186,8 +219,16 @@ def _cpus(wanted: int | None) -> tuple[int, tuple[int, ...]]:
     return core, tuple(each for each in allowed if each != core)
 
 
-def _check_machines(image: str) -> list[str]:
-    """What is to be said of machines here. Raises Mistake where there can be none."""
-    machine_image(image)
+def _check_machines(receivers: Collection[str], loads: Collection[str]) -> list[str]:
+    """What is to be said of machines that boot from these images, of which `loads` need the load's program. Raises
+    Mistake where there can be none."""
+    for name in sorted({*receivers, *loads}):
+        programs = machine_image(name).programs
+        if name in loads and PROGRAM not in programs:
+            raise Mistake(
+                f"the image {name} has no {PROGRAM}; build it: `tailrace image build {name} --with {PROGRAM}`"
+            )
+    if not receivers and not loads:
+        return []
     InMachine().check()
     return list(acceleration().notes)

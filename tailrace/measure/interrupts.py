@@ -19,6 +19,7 @@ from tailrace.functions.hypervisor import vcpu_thread
 from tailrace.functions.machine import InMachine
 from tailrace.functions.program import INTERRUPT_RECEIVER
 from tailrace.functions.runtime import Instance
+from tailrace.measure.beside import BOOT_SECONDS, Guest, Loads, Neighbour
 from tailrace.measure.causes import Poller
 from tailrace.measure.discipline import Watched
 from tailrace.measure.host.plan import HostPlan
@@ -45,7 +46,7 @@ RECEIVER, SENDS = "receiver", "sender"
 """What the CPUs are for."""
 TIMER = "timer"
 """The figure of how much later than asked interrupts were raised."""
-_START_SECONDS, _BOOT_SECONDS = 1.0, 20.0
+_START_SECONDS = 1.0
 _READY_SECONDS = 10.0
 _LOOK_SECONDS = 0.2
 _PATIENCE = 60.0
@@ -64,14 +65,6 @@ _DOMAIN = """\
   </shmem>
 </devices>
 """
-
-
-@dataclass(frozen=True)
-class Guest:
-    """A machine that a receiver waits in."""
-
-    latency: Literal["normal", "medium", "high"]
-    memory_bytes: int = 256 << 20
 
 
 GUESTS: Mapping[str, Guest] = {TUNED: Guest("high"), UNTUNED: Guest("normal")}
@@ -140,7 +133,7 @@ class Side:
     @property
     def start_seconds(self) -> float:
         """What starting it takes, for the progress bar."""
-        return _START_SECONDS if self.guest is None else _BOOT_SECONDS
+        return _START_SECONDS if self.guest is None else BOOT_SECONDS
 
     @contextmanager
     def up(self, launcher: Launcher, core: int, control: Sequence[int], image: str | None) -> Iterator[None]:
@@ -195,7 +188,7 @@ class Side:
             huge=False,
             latency=guest.latency,
             group=group,
-            image=image,
+            image=guest.image or image,
             domain=_DOMAIN.format(socket=socket.absolute()),
             # no_timer_check: with interrupt remapping, Linux panics where an emulated timer is late while it boots.
             in_place=f"intel_iommu=on no_timer_check tailrace.vfio={_DEVICE} tailrace.run={','.join(words)}",
@@ -297,9 +290,10 @@ def measure_interrupts(
     *,
     causes: bool = False,
     trace: Path | None = None,
+    beside: Sequence[Neighbour] = (),
 ) -> None:
     """All sides in turn, as the plan has it; with `causes` also why the slowest interrupts were slow, with `trace` all
-    that is known of these in a file there.
+    that is known of these in a file there. `beside` are the machines of the load of this name.
 
     Raises Failure, Mistake.
     """
@@ -314,6 +308,9 @@ def measure_interrupts(
         for side in sides:
             report.stage(f"starting {side.side}", side.start_seconds)
             up.enter_context(side.up(launcher, core, plan.control, image))
+        for each in beside:
+            report.stage(f"starting {each.name}", BOOT_SECONDS)
+            up.enter_context(each.up(launcher, plan.control, image))
         traced = Trace() if trace is not None else None
         if causes or traced is not None:
             recorder = Recorder.start(launcher, [side.poller(core) for side in sides], plan.control)
@@ -324,10 +321,12 @@ def measure_interrupts(
                 side.record(recorder, core, traced)
         look()
         try:
-            measure_host(plan, folder, report, after=look)
+            measure_host(plan, folder, report, after=look, under=Loads(beside))
         finally:
             for side in sides:
                 for note in side.account.notes(side.side):
                     folder.note(note)
+            for each in beside:
+                folder.note(each.note())
             if traced is not None and trace is not None:
                 traced.write(trace)

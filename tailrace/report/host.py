@@ -201,7 +201,7 @@ def _profiles(run: Run) -> list[str]:
 def _sorted(run: Run) -> list[HostTrial]:
     """By tool and load in the order of measuring, then CPU; profiles beside each other."""
     tests = list(dict.fromkeys(trial.test for trial in run.host_trials))
-    loads = ("none", "cpu", "memory")
+    loads = ("none", "cpu", "memory", "machines")
     return sorted(run.host_trials, key=lambda each: (tests.index(each.test), loads.index(each.load), each.cpu))
 
 

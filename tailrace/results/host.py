@@ -45,7 +45,9 @@ class HostTrial(Record):
         "`measure interrupts` the receiver: interrupt-native, interrupt-tuned, interrupt-untuned, or interrupt- and "
         "a function's name; and timer.",
     )
-    load: Literal["none", "cpu", "memory"] = Field(description="What else ran meanwhile.")
+    load: Literal["none", "cpu", "memory", "machines"] = Field(
+        description="What else ran meanwhile; machines: stress-ng in those named by `--beside`."
+    )
     host_profile: str | None = Field(description="The tuning profile in effect; null for the host as it was found.")
     cpu: Count = Field(description="The logical CPU.")
     role: str = Field(

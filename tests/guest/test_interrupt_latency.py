@@ -5,11 +5,12 @@ are explained by what happened to the thread of the machine's CPU.
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 
 import pytest
 from injected_interrupts import STOP, Kind, check_adds_up, check_named, hog
-from running_node import Command, needs_a_node
+from running_node import REPOSITORY, Command, needs_a_node
 
 from tailrace.results.causes import Causes
 
@@ -19,6 +20,7 @@ pytestmark = [
     pytest.mark.timeout(900),
 ]
 SIDES = ("native", "tuned", "untuned")
+EXAMPLE = REPOSITORY / "examples/consolidation.yaml"
 
 
 def test_receivers_in_machines_take_turns_with_one_of_the_host(command: Command) -> None:
@@ -37,6 +39,24 @@ def test_receivers_in_machines_take_turns_with_one_of_the_host(command: Command)
         check_adds_up(causes)
     for side in SIDES[1:]:
         assert any(note.startswith(f"{side}: its clock") for note in run["notes"]), run["notes"]
+
+
+@pytest.mark.requires_program("stress-ng")
+def test_an_ordinary_machine_under_load_takes_turns_with_none(command: Command) -> None:
+    """The example: every interval of the real-time machine is accounted for under either load."""
+    command("image", "build", "loaded", "--with", "stress-ng")
+    words = (EXAMPLE, "--sides", "radio", "--beside", "office", "--period", "5ms", "--budget", "5ms")
+    run = json.loads(command("measure", "interrupts", *words, "--duration", "4s", "--json").stdout)
+    assert run["valid"], run["reason"]
+    found = {trial["load"]: trial for trial in run["host_trials"] if trial["test"] != "timer"}
+    assert set(found) == {"none", "machines"}
+    for trial in found.values():
+        assert trial["test"] == "interrupt-radio"
+        assert trial["samples"] + trial["budget"]["missed"] == 400
+        assert trial["samples"] > 0 and 0 <= trial["budget"]["late"] <= trial["samples"]
+    (said,) = [note for note in run["notes"] if note.startswith("office ")]
+    beside, computed = map(float, re.findall(r"[\d.]+(?= s )", said))
+    assert beside >= 2 and computed > 0
 
 
 @pytest.mark.whole

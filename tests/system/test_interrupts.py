@@ -48,6 +48,8 @@ def test_intervals_that_are_late_or_missed_are_counted(command: Command) -> None
         (("--cpu", "4096"), "is not available"),
         (("--trace", "missing/trace.json"), "there is no folder missing"),
         (("--sides", "tuned", "--image", "missing"), "there is no image 'missing'"),
+        (("--beside", "office"), "--beside office: expected a spec that has these machines"),
+        (("--load", "machines"), "'machines' is unknown; expected none, cpu, memory"),
     ],
 )
 def test_a_mistake_is_one_line(command: Command, words: tuple[str, ...], said: str) -> None:
@@ -62,6 +64,8 @@ def test_a_mistake_is_one_line(command: Command, words: tuple[str, ...], said: s
         ("native: {kind: skeleton, runs: machine}", (), "the name of functions.native means the host"),
         ("ue: {kind: skeleton, runs: machine}", ("--sides", "tuned"), "'tuned' is unknown; expected native, ue"),
         ("ue: {kind: skeleton, runs: machine}", ("--image", "missing"), "there is no image 'missing'"),
+        ("ue: {kind: skeleton, runs: machine}", ("--beside", "fw"), "'fw' is unknown; expected ue"),
+        ("ue: {kind: skeleton, runs: machine, latency: high}", ("--beside", "ue"), "expected normal or medium"),
     ],
 )
 def test_a_spec_without_a_machine_to_be_measured_is_a_mistake(

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager, suppress
 from pathlib import Path
 
 from tailrace.errors import Failure
@@ -14,6 +14,8 @@ from tailrace.process.process import descendants
 from tailrace.process.programs import system_program
 
 LOADS = ("none", "cpu", "memory")
+Load = Callable[[str, int, Sequence[int], Sequence[int], Path], AbstractContextManager[None]]
+"""As `load` is."""
 _START_SECONDS = 10.0
 _MEMORY = "64M"
 """For each worker of the memory load: more than a core's own caches."""

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from functools import partial
 
-from tailrace.measure.host.loads import load
+from tailrace.measure.host.loads import Load, load
 from tailrace.measure.host.plan import HostPlan
 from tailrace.measure.host.tools import Setting, Slice
 from tailrace.measure.progress import Reporter
@@ -51,9 +51,10 @@ def measure_host(
     report: Reporter,
     switch: Callable[[str | None], None] = lambda _: None,
     after: Callable[[], None] = lambda: None,
+    under: Load = load,
 ) -> None:
     """Measures everything that the folder does not have yet; `switch` brings the host into a profile before its slices,
-    and `after` is called after each slice.
+    `after` is called after each slice, and `under` is what else runs.
 
     Raises Failure.
     """
@@ -68,7 +69,7 @@ def measure_host(
             if (turn.number, turn.profile) != now:
                 now = turn.number, turn.profile
                 switch(turn.profile)
-            with load(turn.load, len(anywhere), plan.control, anywhere, folder.logs):
+            with under(turn.load, len(anywhere), plan.control, anywhere, folder.logs):
                 for tool in turn.tools:
                     at = f" {turn.profile}" if turn.profile else ""
                     label = f"round {turn.number} of {plan.rounds}:{at} {tool.name}, load {turn.load}"
