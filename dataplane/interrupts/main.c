@@ -114,14 +114,15 @@ static json_t *begin(void *context, json_t *params, struct control_error *error)
 		return control_fail(error, CONTROL_INVALID_PARAMS,
 				    "expected a count from 1, a period_ns from %d to %d, and a budget_ns",
 				    PERIOD_NS_LEAST, PERIOD_NS_MOST);
-	if (strcmp(clock, "monotonic") != 0 && strcmp(clock, "tai") != 0)
-		return control_fail(error, CONTROL_INVALID_PARAMS, "expected the clock monotonic or tai");
+	if (strcmp(clock, "monotonic") != 0 && strcmp(clock, "tai") != 0 && strcmp(clock, "receiver") != 0)
+		return control_fail(error, CONTROL_INVALID_PARAMS, "expected the clock monotonic, tai or receiver");
 	if (sender->running && !atomic_load_explicit(&sender->done, memory_order_acquire))
 		return control_fail(error, CONTROL_FAILED, "interrupts are raised already; end that first");
 	end_run(sender);
 	memset(&sender->run, 0, sizeof(sender->run));
 	sender->run.count = (uint64_t)count;
 	sender->run.budget_ns = (uint64_t)budget;
+	sender->run.timer = strcmp(clock, "receiver") == 0;
 	sender->run.grid = (struct grid){
 		.clock = strcmp(clock, "tai") == 0 ? CLOCK_TAI : CLOCK_MONOTONIC,
 		.period_ns = (uint64_t)period,

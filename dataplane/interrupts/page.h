@@ -13,25 +13,35 @@
 #include <stdint.h>
 
 enum {
-	INTERRUPT_PAGE_BYTES = 4096, /* the least that a PCI region can have and be mapped */
+	INTERRUPT_PAGE_BYTES = 65536, /* a power of two, as a PCI region has */
 	INTERRUPT_PAGE_LINE = 64,
+	INTERRUPT_PAGE_WAKEUPS = 2048, /* that the page holds */
 };
 
-#define INTERRUPT_PAGE_MAGIC UINT64_C(0x3150555252544e49)
+#define INTERRUPT_PAGE_MAGIC UINT64_C(0x3250555252544e49)
 
 /* What the receiver is to do. */
 enum interrupt_phase {
 	PHASE_REST,  /* look now and then whether there is something to do */
 	PHASE_CLOCK, /* answer each new question with its clock, without sleep */
 	PHASE_WAIT,  /* wait for interrupts, and note the clock when one has arrived */
+	PHASE_TIMER, /* sleep until each whole period, and note how late it woke */
+};
+
+/* That the receiver's own timer has brought about. */
+struct interrupt_wakeup {
+	_Atomic uint64_t at; /* cycles of the receiver's TSC */
+	_Atomic uint64_t late_ns;
 };
 
 struct interrupt_page {
 	/* Of who raises them. */
 	uint64_t magic;
 	_Atomic uint32_t phase;
+	_Atomic uint64_t period_ns; /* of PHASE_TIMER */
 	_Alignas(INTERRUPT_PAGE_LINE) _Atomic uint64_t question;
-	_Alignas(INTERRUPT_PAGE_LINE) _Atomic uint64_t raised; /* the number of the last interrupt */
+	_Alignas(INTERRUPT_PAGE_LINE) _Atomic uint64_t
+		raised; /* the number of the last interrupt, or the one before the first wake-up */
 
 	/* Of who receives them. */
 	_Alignas(INTERRUPT_PAGE_LINE) _Atomic uint32_t ready;
@@ -39,6 +49,7 @@ struct interrupt_page {
 	_Atomic uint64_t answered_at;				/* cycles of the receiver's TSC */
 	_Alignas(INTERRUPT_PAGE_LINE) _Atomic uint64_t arrived; /* the number of the interrupt, after the time */
 	_Atomic uint64_t arrived_at;
+	_Alignas(INTERRUPT_PAGE_LINE) struct interrupt_wakeup wakeups[INTERRUPT_PAGE_WAKEUPS]; /* by number */
 };
 
 _Static_assert(sizeof(struct interrupt_page) <= INTERRUPT_PAGE_BYTES, "the page holds it");

@@ -4,6 +4,7 @@
 #include <x86intrin.h>
 
 #include "interrupts/raise.h"
+#include "interrupts/wakeups.h"
 
 enum {
 	LOST_SECONDS = 1,
@@ -73,6 +74,15 @@ static void raise_one(struct raiser *raiser, uint64_t late_ns)
 	ring(interrupts);
 }
 
+/* What wake-ups were numbered is not used again. */
+static void number_on(struct interrupts *interrupts)
+{
+	uint64_t arrived = atomic_load_explicit(&interrupts->page->arrived, memory_order_relaxed);
+
+	if (arrived > interrupts->number)
+		interrupts->number = arrived;
+}
+
 static void raise_all(struct raiser *raiser, const atomic_bool *stop)
 {
 	static const struct timespec look = {.tv_nsec = LOOK_NS};
@@ -119,8 +129,13 @@ void interrupts_raise(struct interrupts *interrupts, struct interrupts_run *run,
 	run->fault = INTERRUPTS_NO_ANSWER;
 	if (join(interrupts, &run->before) < 0)
 		return;
-	atomic_store_explicit(&interrupts->page->phase, PHASE_WAIT, memory_order_release);
-	raise_all(&raiser, stop);
+	if (run->timer) {
+		wakeups_take(interrupts, run, ANSWER_SECONDS * interrupts->rate.hz, stop);
+	} else {
+		number_on(interrupts);
+		atomic_store_explicit(&interrupts->page->phase, PHASE_WAIT, memory_order_release);
+		raise_all(&raiser, stop);
+	}
 	if (join(interrupts, &run->after) < 0)
 		return;
 	run->fault = clocks_agree(&run->before, &run->after, SAME_RATE) ? INTERRUPTS_WELL : INTERRUPTS_CLOCKS;

@@ -10,6 +10,7 @@
 #define TAILRACE_INTERRUPTS_RAISE_H
 
 #include <stdatomic.h>
+#include <stdbool.h>
 #include <stdint.h>
 
 #include "common/histogram.h"
@@ -32,7 +33,7 @@ struct interrupts_counts {
 	uint64_t raised;
 	uint64_t lost;	/* has not arrived within a second */
 	uint64_t wrong; /* the receiver's time is before it was raised, or has not come yet */
-	uint64_t held;	/* was not raised, because the one before had not arrived */
+	uint64_t held;	/* was not raised, because the one before had not arrived, or was not waked from */
 	uint64_t reset; /* was not raised, because the clock was set */
 	uint64_t over;	/* has arrived, but later than the budget allows */
 };
@@ -47,6 +48,7 @@ struct interrupts_run {
 	/* What is asked for. */
 	uint64_t count, budget_ns;
 	struct grid grid; /* when they are due */
+	bool timer;	  /* the receiver's own timer raises them, at the grid's period (wakeups.h) */
 
 	/* What is found. */
 	_Atomic uint64_t ticks; /* done: raised, held or reset */

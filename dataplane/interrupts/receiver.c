@@ -9,6 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/prctl.h>
 #include <time.h>
 #include <unistd.h>
 #include <x86intrin.h>
@@ -16,12 +17,14 @@
 #include "common/log.h"
 #include "common/option.h"
 #include "interrupts/source.h"
+#include "interrupts/wake.h"
 
 static const char usage[] =
 	"Usage: tailrace-interrupt-receiver (--socket PATH | --device ADDRESS) [--core N] [--priority P]\n"
 	"\n"
-	"Waits for interrupts in user space, and notes in memory that it shares with who raises them when each "
-	"arrived.\n"
+	"Waits for interrupts in user space, or for its own timer, and notes in memory that it shares with who raises "
+	"them\n"
+	"when each arrived.\n"
 	"\n"
 	"  --socket PATH     from a tailrace-interrupts that listens there\n"
 	"  --device ADDRESS  of this PCI device, an ivshmem-doorbell that vfio-pci has\n"
@@ -98,6 +101,9 @@ static int serve(const struct source *source)
 				return 1;
 			}
 			break;
+		case PHASE_TIMER:
+			wake_up(page);
+			break;
 		default:
 			nanosleep(&rest, NULL);
 		}
@@ -166,6 +172,7 @@ static int settle(const struct options *options)
 		log_error("--priority %ld: %s", options->priority, strerror(errno));
 		return 1;
 	}
+	prctl(PR_SET_TIMERSLACK, 1);
 	if (mlockall(MCL_CURRENT | MCL_FUTURE) < 0)
 		log_warning("its memory is not locked, so that it may wait for the disk: %s", strerror(errno));
 	return 0;

@@ -27,6 +27,7 @@ from tailrace.measure.interrupts import (
     RECEIVER,
     SENDS,
     SIDES,
+    Clock,
     Side,
     measure_interrupts,
 )
@@ -70,6 +71,12 @@ def interrupts(
             "--tti", help="Transmission time intervals: they begin at whole periods of TAI; a budget of 50us."
         ),
     ] = False,
+    timer: Annotated[
+        bool,
+        typer.Option(
+            "--timer", help="The receivers' own timers raise them, as cyclictest has it: of machines inside them."
+        ),
+    ] = False,
     budget: Annotated[
         str | None, typer.Option(metavar="TIME", help="Count those that arrive later than that, and say a verdict.")
     ] = None,
@@ -104,6 +111,7 @@ def interrupts(
     sudo tailrace measure interrupts --sides native --period 100us --duration 10s
     sudo tailrace measure interrupts --duration 40m --load cpu
     sudo tailrace measure interrupts --tti --sides native --duration 10s
+    sudo tailrace measure interrupts --timer              # how late receivers' own timers wake them
     sudo tailrace measure interrupts --causes             # and why the slowest were slow
     sudo tailrace measure interrupts --trace trace.json   # the same, for https://ui.perfetto.dev
     sudo tailrace measure interrupts examples/consolidation.yaml --beside office --budget 50us
@@ -126,9 +134,10 @@ def interrupts(
         if not PERIOD_LEAST <= every <= PERIOD_MOST:
             raise Mistake(f"--period {period}: expected 10us to 1s")
         within = _budget(budget, every, tti=tti)
-        receivers = [
-            Side(name, round(every * 1e9), guests.get(name), within, "tai" if tti else "monotonic") for name in names
-        ]
+        if timer and tti:
+            raise Mistake("--timer and --tti: a receiver's timer knows no TAI; expected one of them")
+        clock: Clock = "tai" if tti else "receiver" if timer else "monotonic"
+        receivers = [Side(name, round(every * 1e9), guests.get(name), within, clock) for name in names]
         core, control = _cpus(cpu)
         plan = HostPlan(
             receivers, loads, {core: RECEIVER, control[0]: SENDS}, control, _seconds("--duration", duration)

@@ -44,6 +44,10 @@ SENDER = "tailrace-interrupts"
 NATIVE, TUNED, UNTUNED = SIDES = ("native", "tuned", "untuned")
 RECEIVER, SENDS = "receiver", "sender"
 """What the CPUs are for."""
+INTERRUPT, WAKEUP = "interrupt", "wakeup"
+"""The figures of receivers: by interrupts from here, and by their own timers."""
+Clock = Literal["monotonic", "tai", "receiver"]
+"""receiver: its own timer raises them."""
 TIMER = "timer"
 """The figure of how much later than asked interrupts were raised."""
 _START_SECONDS = 1.0
@@ -81,6 +85,7 @@ class Account:
     held: int = 0
     reset: int = 0
     clock_error_ns: float = 0.0
+    lost_means: str = "interrupts did not arrive within a second"
 
     def add(self, result: Mapping[str, Any]) -> None:
         for name in ("raised", "lost", "wrong", "held", "reset"):
@@ -90,7 +95,7 @@ class Account:
     def notes(self, side: str) -> Iterator[str]:
         """What is to be said of them."""
         if self.lost:
-            yield f"{side}: {self.lost} of {self.raised} interrupts did not arrive within a second"
+            yield f"{side}: {self.lost} of {self.raised} {self.lost_means}"
         if self.wrong:
             yield f"{side}: of {self.wrong} of {self.raised} interrupts the receiver named a time that cannot be true"
         if self.held:
@@ -114,7 +119,7 @@ class Side:
     """None: the receiver is a process of this host."""
     budget_ns: int | None = None
     """Within which each is to arrive."""
-    clock: Literal["monotonic", "tai"] = "monotonic"
+    clock: Clock = "monotonic"
     """By which they are due at whole periods."""
     account: Account = field(default_factory=Account)
     causes: InterruptCauses | None = None
@@ -128,7 +133,7 @@ class Side:
 
     @property
     def name(self) -> str:
-        return f"interrupt-{self.side}"
+        return f"{WAKEUP if self.clock == 'receiver' else INTERRUPT}-{self.side}"
 
     @property
     def start_seconds(self) -> float:
@@ -149,6 +154,8 @@ class Side:
             launcher.state.add(FilePath(str(file)))
         argv = [str(own_program(SENDER)), "--control", str(path), "--socket", str(socket)]
         argv += ["--core", str(control[0]), "--priority", str(PRIORITY)]
+        if self.clock == "receiver":
+            self.account.lost_means = "wake-ups were not read before later ones took their place"
         self._launcher = launcher
         self._sender = launcher.start(sender, argv, Limits(cpus=tuple(control)))
         try:
@@ -234,10 +241,12 @@ class Side:
         missed, budget = int(result["lost"]) + int(result["wrong"]), None
         if self.budget_ns is not None:
             budget = Budget(us=self.budget_ns / 1000, late=int(result["over"]), missed=missed + int(result["held"]))
-        return {
-            self.name: {_cpu(setting.cpus, RECEIVER): Slice(_histogram(result["latency"]), missed, budget, causes)},
-            TIMER: {_cpu(setting.cpus, SENDS): Slice(_histogram(result["late"]))},
+        found = {
+            self.name: {_cpu(setting.cpus, RECEIVER): Slice(_histogram(result["latency"]), missed, budget, causes)}
         }
+        if self.clock != "receiver":
+            found[TIMER] = {_cpu(setting.cpus, SENDS): Slice(_histogram(result["late"]))}
+        return found
 
     def _slice(self, control: Control, seconds: int, progress: Progress) -> Mapping[str, Any]:
         assert self._sender is not None and self._receiver is not None and self._launcher is not None

@@ -28,10 +28,13 @@ MEANINGS = {
     "interrupt-native": "interrupt-native: from an interrupt that is raised to a thread in user space of this host.",
     "interrupt-tuned": "interrupt-tuned: the same in a machine at `latency: high`, by its device's MSI-X.",
     "interrupt-untuned": "interrupt-untuned: the same in a machine at `latency: normal`.",
+    "wakeup-native": "wakeup-native: how much later than its own timer a thread in user space of this host wakes up.",
+    "wakeup-tuned": "wakeup-tuned: the same in a machine at `latency: high`, by the machine's timer and clock.",
+    "wakeup-untuned": "wakeup-untuned: the same in a machine at `latency: normal`.",
     "timer": "timer: how much later than asked the interrupts were raised; it is in no other figure.",
     "hwlat": "hwlat: time lost while interrupts are off: firmware or a hypervisor took it.",
 }
-_INTERRUPT = "interrupt-"
+_INTERRUPT, _WAKEUP = "interrupt-", "wakeup-"
 PUBLISHED = (
     "Published for comparison, with KVM, in µs (Wind River and Intel), maximum and average: native 3.16 and 1.29, a "
     "tuned machine 15.62 and 2.95, an untuned one 168.84 and 5.55."
@@ -115,8 +118,8 @@ def remarks(run: Run) -> list[str]:
 
 def _meaning(test: str) -> str | None:
     """What a tool measures; None of one that is not known."""
-    if test not in MEANINGS and test.startswith(_INTERRUPT):
-        name = plain(test.removeprefix(_INTERRUPT))
+    if test not in MEANINGS and test.startswith((_INTERRUPT, _WAKEUP)):
+        name = plain(test.removeprefix(_INTERRUPT).removeprefix(_WAKEUP))
         return f"{plain(test)}: the same in a machine with the latency level and the memory of the spec's {name}."
     return MEANINGS.get(test)
 

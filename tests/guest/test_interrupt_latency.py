@@ -41,6 +41,20 @@ def test_receivers_in_machines_take_turns_with_one_of_the_host(command: Command)
         assert any(note.startswith(f"{side}: its clock") for note in run["notes"]), run["notes"]
 
 
+@pytest.mark.whole
+def test_timers_of_machines_take_turns_with_one_of_the_host(command: Command) -> None:
+    words = ("--sides", "native,tuned", "--timer", "--period", "5ms", "--budget", "5ms", "--duration", "4s", "--json")
+    run = json.loads(command("measure", "interrupts", *words).stdout)
+    assert run["valid"], run["reason"]
+    found = {trial["test"]: trial for trial in run["host_trials"]}
+    assert set(found) == {"wakeup-native", "wakeup-tuned"}
+    for trial in found.values():
+        assert trial["samples"] > 0 and trial["latency_us"]["min"] > 0
+        assert trial["samples"] + trial["budget"]["missed"] == 400
+    assert any(note.startswith("tuned: its clock") for note in run["notes"]), run["notes"]
+
+
+@pytest.mark.whole
 @pytest.mark.requires_program("stress-ng")
 def test_an_ordinary_machine_under_load_takes_turns_with_none(command: Command) -> None:
     """The example: every interval of the real-time machine is accounted for under either load."""

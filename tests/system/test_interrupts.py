@@ -5,7 +5,10 @@ from __future__ import annotations
 import json
 
 import pytest
+from injected_interrupts import check_adds_up
 from running_node import Command, needs_a_node
+
+from tailrace.results.causes import Causes
 
 pytestmark = [*needs_a_node, pytest.mark.unsanitized]
 
@@ -21,6 +24,20 @@ def test_each_interrupt_is_accounted_for(command: Command) -> None:
     assert native["samples"] + native["missed"] == timer["samples"] == 2000 - held
     assert 0 < native["latency_us"]["min"] <= native["latency_us"]["p50"] <= native["latency_us"]["max"]
     assert native["role"] == "receiver"
+
+
+def test_each_wake_up_by_the_receivers_own_timer_is_accounted_for(command: Command) -> None:
+    words = ("--timer", "--period", "500us", "--budget", "500us", "--causes")
+    done = command("measure", "interrupts", "--sides", "native", *words, "--duration", "2s", "--json")
+    run = json.loads(done.stdout)
+    assert run["valid"], run["reason"]
+    (native,) = run["host_trials"]
+    assert native["test"] == "wakeup-native" and native["role"] == "receiver"
+    assert native["samples"] + native["budget"]["missed"] == 4000
+    assert 0 < native["latency_us"]["min"] <= native["latency_us"]["p50"] <= native["latency_us"]["max"]
+    causes = Causes.model_validate(native["causes"])
+    assert len(causes.frames) == min(100, native["samples"]) - causes.unexamined > 0
+    check_adds_up(causes)
 
 
 def test_intervals_that_are_late_or_missed_are_counted(command: Command) -> None:
@@ -48,6 +65,7 @@ def test_intervals_that_are_late_or_missed_are_counted(command: Command) -> None
         (("--cpu", "4096"), "is not available"),
         (("--trace", "missing/trace.json"), "there is no folder missing"),
         (("--sides", "tuned", "--image", "missing"), "there is no image 'missing'"),
+        (("--timer", "--tti"), "--timer and --tti: a receiver's timer knows no TAI"),
         (("--beside", "office"), "--beside office: expected a spec that has these machines"),
         (("--load", "machines"), "'machines' is unknown; expected none, cpu, memory"),
     ],

@@ -35,6 +35,11 @@ def test_each_that_did_not_arrive_is_said_by_its_kind() -> None:
     assert clock == "tuned: its clock and this host's are joined within 0.25 µs"
 
 
+def test_what_a_receivers_own_timer_raises_has_a_name_of_its_own() -> None:
+    assert Side("ue", 1000).name == Side("ue", 1000, clock="tai").name == "interrupt-ue"
+    assert Side("ue", 1000, clock="receiver").name == "wakeup-ue"
+
+
 def test_a_histogram_is_the_senders() -> None:
     found = _histogram({"count": 3, "min_ns": 5, "max_ns": 300, "sum_ns": 310, "counts": [[5, 2], [278, 1]]})
     assert (found.count, found.min_ns, found.max_ns, found.sum_ns) == (3, 5, 300, 310)
