@@ -71,8 +71,7 @@ static bool field_addresses(struct fields *fields, json_t *document, const char 
 	return true;
 }
 
-/* A station that is not another one's: a local address, made of the IP address. */
-static void make_mac(struct balancer_own *own)
+void balancer_make_mac(struct balancer_own *own)
 {
 	const struct balancer_address *source = &own->addresses[own->addresses[0].family == HEADERS_OTHER];
 	uint64_t words[2], hash;
@@ -265,7 +264,7 @@ static bool read_document(struct fields *fields, json_t *document, struct balanc
 	    !field_text(fields, NULL, document, "secret", false, &secret) ||
 	    !field_list(fields, NULL, document, "services", &services))
 		return false;
-	make_mac(&settings->own);
+	balancer_make_mac(&settings->own);
 	settings->has_secret = secret != NULL;
 	for (size_t at = 0; secret != NULL && secret[at] != '\0'; at++)
 		for (unsigned j = 0; j < 2; j++)

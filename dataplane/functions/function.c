@@ -5,7 +5,7 @@
 #include "function.h"
 
 const struct function *const functions[] = {
-	&skeleton, &impair, &router, &firewall, &nat, &balancer,
+	&skeleton, &impair, &router, &firewall, &nat, &balancer, &tunnel,
 };
 const size_t nb_functions = sizeof(functions) / sizeof(functions[0]);
 

@@ -90,6 +90,7 @@ extern const struct function router;
 extern const struct function firewall;
 extern const struct function nat;
 extern const struct function balancer;
+extern const struct function tunnel;
 
 /* The function of this name, or NULL. */
 const struct function *function_find(const char *name);
