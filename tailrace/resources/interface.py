@@ -20,7 +20,7 @@ from tailrace.resources.ethtool import enabled_offloads
 #: On the end that the switch opens: nothing merged. By ethtool's short names.
 _OWN = ("gro", "lro")
 #: On the far end of a veth: segments that cannot be handed over are cut there. By ethtool's names, which are long.
-_FAR = ("tx-sctp-segmentation", "tx-udp-segmentation")
+_FAR = ("tx-sctp-segmentation", "tx-udp-segmentation", "tx-udp_tnl-segmentation", "tx-udp_tnl-csum-segmentation")
 
 
 @dataclass(frozen=True)
