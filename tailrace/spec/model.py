@@ -54,6 +54,7 @@ from tailrace.spec.port import (
 )
 from tailrace.spec.router import Router
 from tailrace.spec.tests import Test
+from tailrace.spec.tunnel import Tunnel
 
 __all__ = [
     "INTERFACE_NAME",
@@ -79,6 +80,7 @@ __all__ = [
     "Spec",
     "Test",
     "Trace",
+    "Tunnel",
     "is_interface_name",
 ]
 
@@ -93,6 +95,7 @@ SETTINGS: dict[str, type[Settings]] = {
     "firewall": Firewall,
     "nat": Nat,
     "balancer": Balancer,
+    "tunnel": Tunnel,
 }
 GUEST = "guest"
 #: A name of podman's or of `tailrace image list`, or a disk's path; nothing that podman would take for an option.
@@ -321,12 +324,13 @@ ShortCpus = Annotated[
 class Function(Model):
     """A virtual network function, each replica of which lives by itself."""
 
-    kind: Literal["skeleton", "impair", "router", "firewall", "nat", "balancer"] | None = Field(
+    kind: Literal["skeleton", "impair", "router", "firewall", "nat", "balancer", "tunnel"] | None = Field(
         None,
         description="what it does. skeleton: forwards between its two ports, and nothing else; impair: loses, repeats, "
         "delays and reorders frames by a plan; router: forwards IPv4 and IPv6 by the routes of a network namespace of "
         "its own; firewall: lets through what rules allow, and what belongs to that; nat: gives what inside hosts send "
-        "an address and port of a pool; balancer: leads what is for virtual addresses to back ends. A guest has none",
+        "an address and port of a pool; balancer: leads what is for virtual addresses to back ends; "
+        "tunnel: carries frames to another node or network, in VXLAN or Geneve. A guest has none",
     )
     runs: Literal["process", "container", "machine", "guest"] = Field(
         "process",
@@ -426,6 +430,7 @@ class Function(Model):
     firewall: Firewall | None = Field(None, description="of kind firewall: its rules")
     nat: Nat | None = Field(None, description="of kind nat: its pool, and what inside hosts may have of it")
     balancer: Balancer | None = Field(None, description="of kind balancer: its services and their back ends")
+    tunnel: Tunnel | None = Field(None, description="of kind tunnel: its network, and the addresses of both ends")
     restart: Literal["always", "on-failure", "never"] = Field(
         "on-failure",
         description="whether its process is started again when it has ended by itself: always, if it failed (by a "

@@ -1,0 +1,100 @@
+"""A tunnel's end as a spec words it: what its program is told, and all that is wrong at once."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+import yaml
+
+from tailrace.node.plan import Plan, make_plan
+from tailrace.resources.topology import Cpu
+from tailrace.spec.load import parse_spec
+from tailrace.spec.source import SpecError
+from tailrace.spec.tunnel import Tunnel
+
+CHAIN = "chains: {wan: [tester.a, away, tester.b]}\n"
+ENDS = "vni: 42, local: 192.0.2.1, remote: 192.0.2.2"
+SIX = "vni: 42, local: '2001:db8::1', remote: '2001:db8::2'"
+
+
+def tunnel(*words: str, where: str = "") -> str:
+    return f"functions:\n  away: {{kind: tunnel, tunnel: {{{', '.join(words)}}}{where}}}\n{CHAIN}"
+
+
+def plan(text: str) -> Plan:
+    return make_plan(parse_spec(text, "s"), huge=False, cpus=[Cpu(0), Cpu(1)], real_time="not asked")
+
+
+def told(*words: str) -> dict[str, str]:
+    (function,) = plan(tunnel(*words)).functions
+    return dict(each.split("=", 1) for each in function.settings)
+
+
+def test_what_is_not_given_follows_from_protocol_and_ip_version() -> None:
+    vxlan = {"protocol": "vxlan", "port": "4789", "tagged": "no"}
+    geneve = {"protocol": "geneve", "port": "6081", "tagged": "yes"}
+    ends = {"vni": "42", "local": "192.0.2.1", "remote": "192.0.2.2", "mtu": "1500", "checksum": "no"}
+    assert told(ENDS) == {**ends, **vxlan}
+    assert told(ENDS, "protocol: geneve") == {**ends, **geneve}
+    assert told(SIX)["checksum"] == "yes"
+
+
+def test_every_word_reaches_the_program() -> None:
+    more = (
+        "gateway: 192.0.2.9, neighbour: '02:00:00:00:00:09', mac: '02:00:00:00:00:01', port: 8472, mtu: 9000, "
+        "checksum: true, tagged: true"
+    )
+    assert told(ENDS, more) == {
+        "protocol": "vxlan",
+        "vni": "42",
+        "local": "192.0.2.1",
+        "remote": "192.0.2.2",
+        "gateway": "192.0.2.9",
+        "neighbour": "02:00:00:00:00:09",
+        "mac": "02:00:00:00:00:01",
+        "port": "8472",
+        "mtu": "9000",
+        "checksum": "yes",
+        "tagged": "yes",
+    }
+
+
+def test_it_may_have_several_cpus() -> None:
+    assert Tunnel.one_thread is None
+    (function,) = plan(tunnel(ENDS, where=", cpus: {start: 1, most: 2}")).functions
+    assert function.most_cpus == 2
+
+
+def test_what_is_written_reads_back_the_same() -> None:
+    spec = parse_spec(tunnel(ENDS, "protocol: geneve"), "s")
+    again = yaml.safe_dump(json.loads(spec.model_dump_json(by_alias=True, exclude_none=True)))
+    assert parse_spec(again, "again") == spec
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        (f"functions: {{away: tunnel}}\n{CHAIN}", ["tunnel lacks 'local'"]),
+        (tunnel("local: 192.0.2.1, remote: 192.0.2.2"), ["tunnel lacks 'vni'"]),
+        (tunnel(ENDS, where=", replicas: 2"), ["2 replicas would have the same address; expected 1"]),
+        (tunnel("vni: 16777216, local: 192.0.2.1, remote: 192.0.2.2"), ["vni", "16777216"]),
+        (tunnel("vni: 1, local: 192.0.2.1, remote: 192.0.2.1"), ["192.0.2.1 is this end's own address"]),
+        (tunnel("vni: 1, local: 192.0.2.1, remote: 239.1.1.1"), ["239.1.1.1 is an address that no host has"]),
+        (
+            tunnel(ENDS, "gateway: '2001:db8::9', mtu: 575, port: 0, protocol: gre"),
+            ["575", "port", "gre", "expected 'vxlan' or 'geneve'"],
+        ),
+        (
+            tunnel("vni: 1, local: 192.0.2.1, remote: '2001:db8::2', gateway: '2001:db8::9'"),
+            ["2001:db8::2 is not of the same IP version as 192.0.2.1", "2001:db8::9 is not of the same IP version"],
+        ),
+        (tunnel(SIX, "mtu: 1279"), ["1279 is less than IPv6 has; expected at least 1280"]),
+        (tunnel(ENDS, "neighbour: '01:00:5e:00:00:01'"), ["neighbour"]),
+    ],
+)
+def test_all_that_is_wrong_is_said_at_once(text: str, said: list[str]) -> None:
+    with pytest.raises(SpecError) as failed:
+        parse_spec(text, "s")
+    for each in said:
+        assert each in str(failed.value)
