@@ -141,12 +141,12 @@ def test_what_is_most_likely_not_meant_is_said_before_and_after(command: Command
     more = command.spec(MORE.replace("second: skeleton", f"second: {rules}"), "more.yaml")
     said = "second: the rule 'late' never counts"
     command("up", base)
-    assert said in command("plan", more, status=CHANGES).stderr
+    assert said in command("plan", more, status=CHANGES).stdout
     assert any(said in note for note in planned(command, more, CHANGES)["notes"])
-    assert said in command("apply", more).stderr
-    assert said not in command("rollback").stderr
-    assert processes(command) == {"switch", "first", "second"}
-    assert planned(command, more, 0)["changes"] == []
+    assert said in command("apply", more).stdout
+    assert any(said in note for note in planned(command, more, 0)["notes"])
+    assert said not in command("rollback").stdout
+    assert processes(command) == {"switch", "first"}
 
 
 def test_what_a_change_does_not_name_loses_nothing(command: Command, binaries: Path, tmp_path: Path) -> None:

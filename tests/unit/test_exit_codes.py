@@ -106,7 +106,8 @@ class Node:
 
     def ask(self, _folder: Path, method: str, **_: object) -> dict[str, Any]:
         counts = {"add": 1, "change": 0, "remove": 0}
-        proposal = {"nothing": self.nothing, "changes": [], "needs_restart": [], "counts": counts, "version": 1}
+        proposal = {"nothing": self.nothing, "changes": [], "needs_restart": [], "counts": counts}
+        proposal |= {"notes": [], "version": 1}
         if method == "node.apply":
             self.applied += 1
             return {**proposal, "changed": True, "version": 2, "notes": [], "repaired": False}
