@@ -20,7 +20,7 @@ from tailrace.bench.model import Spread
 from tailrace.errors import Failure, Mistake
 from tailrace.host.journal import ENVIRONMENT, read_journal, state_folder
 from tailrace.measure.progress import Reporter
-from tailrace.plain import last_line
+from tailrace.process.plain import last_line
 from tailrace.process.process import undisturbed
 from tailrace.resources.tree import Tree
 

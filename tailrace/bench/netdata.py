@@ -22,7 +22,7 @@ from tailrace.bench.two_nodes import packet_socket
 from tailrace.errors import Failure
 from tailrace.fabric.network import Network
 from tailrace.node.record import Process
-from tailrace.plain import plain
+from tailrace.process.plain import plain
 from tailrace.process.process import Limits, cpu_seconds, undisturbed
 from tailrace.process.programs import system_program
 

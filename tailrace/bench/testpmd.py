@@ -17,8 +17,8 @@ from pathlib import Path
 
 from tailrace.errors import Fault, Mistake
 from tailrace.node.record import Process
-from tailrace.plain import plain
 from tailrace.process.launch import Launcher
+from tailrace.process.plain import plain
 from tailrace.process.process import UMASK_GUEST, Limits, how_it_ended, reap
 from tailrace.process.programs import system_program
 from tailrace.resources.place import POLLER_NICE

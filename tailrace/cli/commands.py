@@ -26,7 +26,7 @@ from tailrace.measure.tester import absolute_uri
 from tailrace.node.folder import default_folder
 from tailrace.node.plan import Plan, make_plan
 from tailrace.node.usable import usable_cpus
-from tailrace.plain import plain_lines
+from tailrace.process.plain import plain_lines
 from tailrace.resources.place import place_tester
 from tailrace.spec.check import rates_beyond
 from tailrace.spec.load import load_located

@@ -19,7 +19,7 @@ from tailrace.errors import Mistake
 from tailrace.node.folder import default_folder
 from tailrace.node.record import Process, State, peek
 from tailrace.observe.function_log import last_lines, log_of, process_of
-from tailrace.plain import plain
+from tailrace.process.plain import plain
 
 app = typer.Typer(
     help="Inspect, replace, resize, save and copy one function of what is up.",

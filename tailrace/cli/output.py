@@ -19,7 +19,7 @@ from types import FrameType
 from typing import TYPE_CHECKING, Any
 
 from tailrace.errors import Declined, ExitCode, Interrupted, TailraceError
-from tailrace.plain import MOST_ERROR, PlainFormatter, plain, plain_lines
+from tailrace.process.plain import MOST_ERROR, PlainFormatter, plain, plain_lines
 
 if TYPE_CHECKING:
     from rich.console import Console

@@ -21,7 +21,7 @@ from tailrace.cli import complete
 from tailrace.cli.options import DEFAULT_RUNS
 from tailrace.cli.output import error_line, print_json, print_line, run_command
 from tailrace.errors import ExitCode, Mistake, TailraceError
-from tailrace.plain import plain
+from tailrace.process.plain import plain
 from tailrace.report.difference import print_difference
 from tailrace.report.html import MOST_RUNS, write_comparison, write_report
 from tailrace.report.screen import Screen

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Literal
 
 from tailrace.functions.images import Image, images_folder, machine_image
-from tailrace.plain import last_line
+from tailrace.process.plain import last_line
 from tailrace.process.programs import system_program
 from tailrace.resources.boot import boot_id
 

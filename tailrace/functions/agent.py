@@ -16,7 +16,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from tailrace.errors import Failure
-from tailrace.plain import plain
+from tailrace.process.plain import plain
 
 _MOST = 1 << 20
 _TOLD_SECONDS = 10

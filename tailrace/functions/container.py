@@ -22,9 +22,9 @@ from tailrace.functions.process import TUN, inside
 from tailrace.functions.program import BUFFERS_MIB, NAME, function_command, refuses_cpus, wait_until_ready
 from tailrace.functions.runtime import Instance, Started, Starter
 from tailrace.node.record import Container, Process
-from tailrace.plain import last_line
 from tailrace.process.keeper import keep
 from tailrace.process.launch import LOG_BYTES, Launcher
+from tailrace.process.plain import last_line
 from tailrace.process.process import identify, set_real_time
 from tailrace.process.programs import own_program, podman, system_program
 from tailrace.resources.place import Place

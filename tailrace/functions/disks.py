@@ -20,7 +20,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from tailrace.errors import Failure, Mistake
-from tailrace.plain import last_line
+from tailrace.process.plain import last_line
 from tailrace.process.programs import system_program
 
 FORMATS = {".qcow2": "qcow2", ".raw": "raw"}

@@ -20,7 +20,7 @@ from typing import Literal
 from tailrace.errors import Failure
 from tailrace.functions.hypervisor import monitor
 from tailrace.node.record import Process
-from tailrace.plain import plain
+from tailrace.process.plain import plain
 
 _KVM = Path("/sys/kernel/debug/kvm")
 _EVENTS = ("memory_region_ops_read", "memory_region_ops_write", "virtio_queue_notify")

@@ -25,9 +25,9 @@ from xml.etree import ElementTree
 
 from tailrace.errors import Failure, Mistake
 from tailrace.host.slices import systemd_has
-from tailrace.plain import last_line, plain
 from tailrace.process import lock
 from tailrace.process import reaper as reaper_program
+from tailrace.process.plain import last_line, plain
 from tailrace.process.process import Limits, ProcessId, end, identify, start
 from tailrace.process.programs import system_program
 from tailrace.resources.boot import boot_id

@@ -28,7 +28,7 @@ from tailrace.errors import Failure, Mistake
 from tailrace.functions import agent
 from tailrace.functions.disks import make_boot_disk
 from tailrace.functions.program import INTERRUPT_RECEIVER, NAME, libraries, visible_libraries
-from tailrace.plain import last_line
+from tailrace.process.plain import last_line
 from tailrace.process.programs import own_program, podman, portable_program, system_program
 
 ENVIRONMENT = "TAILRACE_IMAGES"

@@ -17,7 +17,7 @@ from tailrace.errors import Failure, Fault, Mistake
 from tailrace.functions import agent
 from tailrace.functions.program import control_beside
 from tailrace.node.record import Process, State
-from tailrace.plain import plain
+from tailrace.process.plain import plain
 from tailrace.switch.control import Control, ControlLost, request_line, result_of
 
 _MOST_WORD = 64

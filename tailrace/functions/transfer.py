@@ -24,7 +24,7 @@ from tailrace.errors import Failure, Mistake
 from tailrace.functions import hypervisor
 from tailrace.functions.domain import MachineSetting
 from tailrace.functions.saved import domain_like
-from tailrace.plain import plain
+from tailrace.process.plain import plain
 
 BEGIN_SECONDS = 120.0
 """In which the source begins to send, and QEMU is there to receive; on a busy host."""

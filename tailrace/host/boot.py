@@ -18,7 +18,7 @@ from tailrace.host.boot_files import BootFiles, Grub, KernelInstall, Stage, give
 from tailrace.host.command_line import PARAMETERS, Argument, CommandLine, Reader, parse_line, read, show_line
 from tailrace.host.machine import Kernel, read_kernel
 from tailrace.host.setting import Form, Setting
-from tailrace.plain import last_line
+from tailrace.process.plain import last_line
 from tailrace.resources.topology import last_cpu
 from tailrace.resources.tree import Tree
 

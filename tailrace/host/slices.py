@@ -19,7 +19,7 @@ from collections.abc import Iterable
 from contextlib import suppress
 
 from tailrace.host.groups import CGROUP, make, remove
-from tailrace.plain import last_line
+from tailrace.process.plain import last_line
 from tailrace.process.programs import find_system_program
 from tailrace.resources.cpus import parse_list
 from tailrace.resources.tree import Tree

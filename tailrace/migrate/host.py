@@ -20,7 +20,7 @@ from tailrace.errors import Failure, Mistake
 from tailrace.migrate.facts import Facts, read_facts
 from tailrace.node.client import Client, NoService
 from tailrace.node.folder import OPERATE
-from tailrace.plain import last_line
+from tailrace.process.plain import last_line
 from tailrace.process.programs import system_program
 
 ANSWER_SECONDS = 60.0

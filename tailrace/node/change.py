@@ -45,8 +45,8 @@ def change_over(
     """Makes a difference of a node's plan real; returns the new version of the configuration.
 
     `base` is the version that the difference was found from. `prepare` makes the machine ready; what it puts on record
-    is undone if the change is not made. `commit` is called when the switch has changed over. `begun` are functions that
-    run already, whose end is the caller's if the change is not made.
+    is undone if the change is not made. `commit` puts the plan on record when the switch has changed over. `begun` are
+    functions that run already, whose end is the caller's if the change is not made.
 
     Raises Conflict if somebody else changed the configuration meanwhile, Refused if the switch does not take it, and
     Failure if a function does not start; nothing has changed then, unless the change stays on record (`changing`).
@@ -74,7 +74,7 @@ def change_over(
         node.wait_for(staged, processes=started)
         node.wait_for_functions(wanted.start, started)
         tell_functions(state, node.plan, wanted.tell)
-        handed = _hand_overs(state, node.plan, wanted)
+        handed = _hand_overs(state, node.plan, wanted.start, wanted.stop, wanted.instances)
         for each in handed:
             each.step()
         if wanted.resize:
@@ -92,17 +92,11 @@ def change_over(
         state.record.around = list(wanted.around)
         state.record.version = base
         commit()
+        state.save()  # the change stays on record until nothing old is left: whoever comes after a crash ends it
+        node.notes += _hand_rest(handed)
+        problems = _end_old(state, node.plan, wanted.config, wanted.stop)
+        state.record.changing = None
         state.save()
-        for each in handed:  # what has begun, and what has changed, while the others were handed over
-            each.step()
-            if (said := each.said()) is not None:
-                node.notes.append(said)
-        problems = end_processes(state, wanted.stop) + end_namespaces(
-            state, {each.name for each in node.plan.functions}
-        )
-        if have_functions(state):
-            problems += return_functions(state, node.plan.vfs)
-        forget_sockets(state, _sockets(wanted.config))
     if problems:
         raise Failure(f"the change is made, but not everything old has ended: {'; '.join(problems)}")
     return base
@@ -117,19 +111,38 @@ def tell_functions(state: State, plan: Plan, names: Collection[str]) -> None:
             tell(state, running[process], told)
 
 
-def _hand_overs(state: State, plan: Plan, wanted: Difference) -> list[HandOver]:
+def _hand_overs(
+    state: State, plan: Plan, start: Collection[str], stop: Collection[str], instances: Mapping[str, int]
+) -> list[HandOver]:
     """Of functions of which a new instance replaces one that is alive, and can go on with its connections."""
     running = {each.name: each for each in state.processes()}
     found = []
-    for name in wanted.start:
-        new = running.get(instance_name(name, wanted.instances.get(name, 1)))
-        old = next((running[each] for each in wanted.stop if each in running and function_name(each) == name), None)
+    for name in start:
+        new = running.get(instance_name(name, instances.get(name, 1)))
+        old = next((running[each] for each in stop if each in running and function_name(each) == name), None)
         if new is None or old is None or old.runtime != new.runtime or not old.id.alive():
             continue
         planned = plan.function(name)
         if planned.kind in FOLLOWING and STARTERS[planned.runs].hands_over:
             found.append(HandOver(state, old, new))
     return found
+
+
+def _hand_rest(handed: Collection[HandOver]) -> list[str]:
+    """Hands over what has begun, and what has changed, since the first step; what is to be said of it all."""
+    for each in handed:
+        each.step()
+    return [said for each in handed if (said := each.said()) is not None]
+
+
+def _end_old(state: State, plan: Plan, config: Config, stop: Collection[str]) -> list[str]:
+    """Ends what a plan that is up, with this configuration of the switch, has no use for: these processes, namespaces,
+    virtual functions, sockets. Returns what could not be ended."""
+    problems = end_processes(state, stop) + end_namespaces(state, {each.name for each in plan.functions})
+    if have_functions(state):
+        problems += return_functions(state, plan.vfs)
+    forget_sockets(state, _sockets(config))
+    return problems
 
 
 def resize_functions(
@@ -277,25 +290,32 @@ def recover(state: State, fabric: TailraceFabric) -> list[str]:
     if changing.arrived and running != changing.config:
         _let_go_on(state, changing.start)
         version, running = fabric.configure(changing.config, version), changing.config
+    said = []
     if running == changing.config:
         state.record.plan, state.record.spec = changing.to.plan, changing.to.spec
         state.record.previous = changing.previous
         state.record.instances, state.record.version = changing.instances, version
         state.record.around = changing.around
-        end_processes(state, changing.stop)
+        plan, stop = Plan.read(state.record.plan), changing.stop
+        handed = _hand_overs(state, plan, changing.start, stop, changing.instances)
+        for each in handed:
+            each.step()
+        said += _hand_rest(handed)
         became = "kept, as the switch had made it" if not changing.arrived else "kept, as its machine had come"
     else:
-        end_processes(state, [instance_name(name, changing.instances.get(name, 1)) for name in changing.start])
+        plan = Plan.read(state.record.plan)
+        stop = [instance_name(name, changing.instances.get(name, 1)) for name in changing.start]
+        said += end_processes(state, stop)
         left = [port for port in changing.staged if port in running.get("ports", {})]
         if left:
             state.record.version = fabric.apply({"ports": dict.fromkeys(left)}, version)
+            running = fabric.configuration()[1]
+        stop = []
         became = "undone"
-    forget_sockets(state, _sockets(fabric.configuration()[1]))
+    said += _end_old(state, plan, running, stop)
     state.record.changing = None
-    if have_functions(state):
-        return_functions(state, Plan.read(state.record.plan).vfs)
     state.save()
     _set_as_before(state)
     names = [function_name(each.name) for each in state.processes()]
     _tell_as_before(state, names, names)
-    return [f"a change to {changing.to.spec} that was cut short is {became}"]
+    return [f"a change to {changing.to.spec} that was cut short is {became}", *said]

@@ -22,7 +22,7 @@ from typing import Any
 from tailrace import __version__
 from tailrace.errors import ExitCode, Failure, Mistake, TailraceError
 from tailrace.node.folder import LOOK, OPERATE
-from tailrace.plain import MOST_ERROR, last_line, plain
+from tailrace.process.plain import MOST_ERROR, last_line, plain
 from tailrace.switch.control import Control, ControlError, ControlLost
 
 API = 1

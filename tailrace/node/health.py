@@ -19,7 +19,7 @@ from tailrace.functions.runtimes import beside
 from tailrace.node.planned import Plan, PlannedHealth
 from tailrace.node.record import Process, Record
 from tailrace.observe.page import Page
-from tailrace.plain import last_line
+from tailrace.process.plain import last_line
 from tailrace.process.process import ProcessId
 from tailrace.switch.config import function_name
 

@@ -531,15 +531,14 @@ def _apply(
         known = {each.name for each in node.plan.functions}
         state.record.stopped = stopped + [each for each in _arriving(plan) if each not in known]
         state.record.previous = previous
-        state.record.changing = None
 
     try:
         version = change_over(new, wanted, version, prepare=prepare, commit=commit)
     except BaseException as error:
         if state.record.changing is not None:
             raise Failure(
-                f"the switch was lost in the middle of the change ({error}); `tailrace up {state.record.spec}` resumes "
-                "it and ends the change: it is kept if the switch had made it, and undone otherwise"
+                f"the change was cut short ({error}); `tailrace up {state.record.spec}` ends it: it is kept if the "
+                "switch had made it, and undone otherwise"
             ) from None
         if isinstance(error, KeyboardInterrupt):
             # What was begun and taken back are versions, too, for whoever has another in mind (`--base`).

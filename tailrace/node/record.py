@@ -26,8 +26,8 @@ from pydantic import TypeAdapter
 
 from tailrace.errors import Failure, Mistake
 from tailrace.node.folder import ENVIRONMENT, run_folder
-from tailrace.plain import last_line
 from tailrace.process import lock, units
+from tailrace.process.plain import last_line
 from tailrace.process.process import ProcessId, descendants, end, identify
 from tailrace.process.programs import system_program
 from tailrace.resources import hugepages

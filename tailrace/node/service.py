@@ -66,7 +66,7 @@ from tailrace.node.restarts import Restarts
 from tailrace.node.server import Call, Refusal, Server, refusal_of
 from tailrace.node.status import status
 from tailrace.node.supervisor import Supervisor
-from tailrace.plain import PlainFormatter, plain_lines
+from tailrace.process.plain import PlainFormatter, plain_lines
 from tailrace.process.process import ProcessId
 from tailrace.spec.load import parse_located
 from tailrace.spec.position import Document

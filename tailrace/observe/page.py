@@ -11,7 +11,7 @@ from operator import itemgetter
 from pathlib import Path
 
 from tailrace.errors import Failure
-from tailrace.plain import plain
+from tailrace.process.plain import plain
 
 _HEADER = struct.Struct("<8sIIIIII")
 _SCHEMA_OFFSET = 64

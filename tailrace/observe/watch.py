@@ -23,7 +23,7 @@ from rich.text import Text
 from tailrace.observe.watch_host import METHODS as HOST
 from tailrace.observe.watch_host import HostView
 from tailrace.observe.watch_view import State, Watched, events, heading
-from tailrace.plain import plain
+from tailrace.process.plain import plain
 from tailrace.report.figures import MISSING, chain_name, count, mega, microseconds, profile_name
 from tailrace.results import ResultError, Run, load_run
 from tailrace.results.interval_log import SUFFIX, LogReader

@@ -14,7 +14,7 @@ from rich.table import Table
 from rich.text import Text
 
 from tailrace.observe.watch_view import State, events, heading
-from tailrace.plain import plain
+from tailrace.process.plain import plain
 from tailrace.report.figures import count, microseconds
 from tailrace.results import ResultError, Run, load_run
 from tailrace.results.host import HostSoak, HostTrial

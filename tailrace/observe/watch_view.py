@@ -9,7 +9,7 @@ from typing import Any, Literal, Protocol
 from rich.console import RenderableType
 from rich.text import Text
 
-from tailrace.plain import plain
+from tailrace.process.plain import plain
 from tailrace.results.model import ClockStep, Gap
 from tailrace.spec.units import show_span
 

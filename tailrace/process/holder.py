@@ -7,7 +7,7 @@ import os
 import time
 from pathlib import Path
 
-from tailrace.plain import plain
+from tailrace.process.plain import plain
 from tailrace.process.process import identify
 
 #: What runs as a module of Python's, and its name.

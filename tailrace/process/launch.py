@@ -15,8 +15,8 @@ from pathlib import Path
 
 from tailrace.errors import Failure
 from tailrace.node.record import Process, State
-from tailrace.plain import plain
 from tailrace.process import log_writer, units
+from tailrace.process.plain import plain
 from tailrace.process.process import Limits, ProcessId, how_it_ended, reap, start
 
 _TIME = re.compile(r"^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z ")

@@ -9,7 +9,7 @@ import sys
 from pathlib import Path
 
 from tailrace.errors import Failure, Mistake
-from tailrace.plain import last_line
+from tailrace.process.plain import last_line
 
 _FOLDERS = {
     "tailrace-switch": "switch",

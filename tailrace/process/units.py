@@ -22,8 +22,8 @@ from pathlib import Path
 from tailrace.errors import Failure
 from tailrace.host.groups import CGROUP
 from tailrace.host.slices import OWN, run_systemctl, systemd_run
-from tailrace.plain import plain
 from tailrace.process import log_writer
+from tailrace.process.plain import plain
 from tailrace.process.process import Limits, ProcessId, identify
 from tailrace.process.programs import system_program
 

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from statistics import median
 
-from tailrace.plain import plain
+from tailrace.process.plain import plain
 from tailrace.report import figures
 from tailrace.report.marked import Marked, MarkedTrial, by_profile, trials
 from tailrace.report.marks import by_bound, by_floor, by_sent

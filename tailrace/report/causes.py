@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
-from tailrace.plain import plain
+from tailrace.process.plain import plain
 from tailrace.report.figures import MISSING, count, microseconds, trial_name
 from tailrace.results.causes import Cause, CausedFrame, Causes
 from tailrace.results.model import Run

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 
-from tailrace.plain import plain
+from tailrace.process.plain import plain
 from tailrace.report.figures import count, in_order, mega, trial_names
 from tailrace.report.marks import BOUNDS, MOST_NAMED
 from tailrace.results.model import Direction, Run, Trial

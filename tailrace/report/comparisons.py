@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 
-from tailrace.plain import plain
+from tailrace.process.plain import plain
 from tailrace.report.figures import MISSING, chain_name, mega, microseconds, no_loss_words, percent, profile_name
 from tailrace.report.marks import bound_remark, by_bound, by_floor, by_sent, short_remark
 from tailrace.report.rounds import figure, interval_words, pooled_remark, remark, spread_words

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from itertools import pairwise, zip_longest
 from typing import Any
 
-from tailrace.plain import plain
+from tailrace.process.plain import plain
 from tailrace.report.figures import FAULTS, chain_name, profile_name
 from tailrace.report.marked import DASHES, Marked, MarkedTrial, by_profile
 from tailrace.results.histogram import Histogram, bounds, merge

@@ -9,7 +9,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from tailrace.plain import plain
+from tailrace.process.plain import plain
 from tailrace.report.figures import MISSING, count, mega, microseconds
 from tailrace.report.marks import BOUNDS, FELL_SHORT, NEAR_FLOOR, bound_remark
 from tailrace.report.rounds import spread_words

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
 
-from tailrace.plain import plain
+from tailrace.process.plain import plain
 from tailrace.report.marks import NEAR_FLOOR, by_bound, by_floor, by_sent
 from tailrace.results.findings import ReorderFinding
 from tailrace.results.model import Latency, Run, Share, Trial

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
-from tailrace.plain import plain
+from tailrace.process.plain import plain
 from tailrace.report.comparisons import cells_table, comparisons, heats
 from tailrace.report.figures import (
     FAULTS,

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from itertools import groupby
 
-from tailrace.plain import plain
+from tailrace.process.plain import plain
 from tailrace.report.figures import (
     MISSING,
     chains,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from tailrace.plain import plain
+from tailrace.process.plain import plain
 from tailrace.report.figures import count, microseconds, traced_names
 from tailrace.results.model import Direction, Hops, Run, SlowFrame
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from itertools import groupby
 from typing import Any
 
-from tailrace.plain import plain
+from tailrace.process.plain import plain
 from tailrace.report.curves import LEAST_US, Point, distributions, short
 from tailrace.report.figures import MISSING, count, microseconds
 from tailrace.report.marked import Marked, look

@@ -18,7 +18,7 @@ from markupsafe import Markup
 
 from tailrace.advise.machine import Machine
 from tailrace.errors import Mistake
-from tailrace.plain import plain
+from tailrace.process.plain import plain
 from tailrace.report import bars, causes, curves, figures, findings, hops, host, marks, predicted, soak
 from tailrace.report.caveats import warnings
 from tailrace.report.headline import headline

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
-from tailrace.plain import plain
+from tailrace.process.plain import plain
 from tailrace.report.figures import chains, disturbed, in_order, is_fault, profile_place, rates, trial_names
 from tailrace.results.comparison import LOOKED, ComparisonFinding, Place
 from tailrace.results.model import Trial

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from tailrace.advise.learn import Measured, read_measured
 from tailrace.advise.machine import Machine
-from tailrace.plain import plain
+from tailrace.process.plain import plain
 from tailrace.report.figures import MISSING, mega
 from tailrace.report.section import Section
 

@@ -11,7 +11,7 @@ from typing import Any
 from rich.console import Console, ConsoleOptions, RenderableType
 from rich.segment import Segment
 
-from tailrace.plain import plain_lines
+from tailrace.process.plain import plain_lines
 
 
 class Screen(Console):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from datetime import timedelta
 
-from tailrace.plain import plain
+from tailrace.process.plain import plain
 from tailrace.report.figures import MISSING, count, mega, microseconds, trial_name
 from tailrace.report.findings import Section
 from tailrace.results.model import Alone, Interval, Run, Soak, Trial

@@ -13,7 +13,7 @@ from rich.measure import Measurement
 from rich.table import Table
 from rich.text import Text
 
-from tailrace.plain import plain
+from tailrace.process.plain import plain
 from tailrace.report import causes, host, soak
 from tailrace.report.caveats import warnings
 from tailrace.report.figures import (

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from tailrace.errors import Failure
-from tailrace.plain import plain
+from tailrace.process.plain import plain
 
 _log = logging.getLogger(__name__)
 _MOST_LINE = 64 << 20

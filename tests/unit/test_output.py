@@ -30,7 +30,7 @@ from tailrace.cli.output import (
     telling,
     wide_console,
 )
-from tailrace.plain import MOST, PlainFormatter, last_line, plain, plain_lines
+from tailrace.process.plain import MOST, PlainFormatter, last_line, plain, plain_lines
 from tailrace.process.process import undisturbed
 from tailrace.report.screen import Screen
 

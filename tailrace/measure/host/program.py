@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from tailrace.errors import Failure
-from tailrace.plain import last_line
+from tailrace.process.plain import last_line
 from tailrace.process.process import Limits, ProcessId, how_it_ended, reap, start
 
 _LOOK = 0.2
