@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import os
 import shutil
+import signal
+import time
 import uuid
 from collections.abc import Iterator
 from contextlib import suppress
@@ -17,6 +19,7 @@ from pathlib import Path
 import pytest
 from hypothesis import settings
 
+from tailrace.resources.claims import holder
 from tailrace.resources.hugepages import POOL, pool
 
 # The machine may be busy with something else: how long an example takes is no fault.
@@ -175,6 +178,41 @@ def _sockets() -> Iterator[str]:
         path = line.split(maxsplit=7)[7:]
         if path and "tailrace" in path[0]:
             yield path[0]
+
+
+_WORKER = "@tailrace-worker-on-core-"
+
+
+def _taken_cores() -> set[int]:
+    """Those that a worker of a switch has, by its name (`tailrace.resources.claims`)."""
+    return {int(path.removeprefix(_WORKER)) for path in _sockets() if path.startswith(_WORKER)}
+
+
+def _what_it_does(process: int) -> str:
+    """What is to be known of a process that does not end."""
+    found = []
+    for name in ("cmdline", "status", "wchan", "stack"):
+        with suppress(OSError):
+            found.append(Path(f"/proc/{process}/{name}").read_text(errors="replace").replace("\0", " "))
+    return "\n".join(found)
+
+
+@pytest.fixture(autouse=True)
+def cores_are_free_again(request: pytest.FixtureRequest) -> Iterator[None]:
+    """A switch that a test leaves has its core, and each test after it would fail: it is named, and ended."""
+    before = _taken_cores()
+    yield
+    if request.path.parent.name == "unit":  # no switch is started there
+        return
+    deadline = time.monotonic() + 10
+    while (left := _taken_cores() - before) and time.monotonic() < deadline:
+        time.sleep(0.02)
+    ours = {int(each.split()[0]) for each in _processes(others=False)}
+    told = []
+    for process in {holder(core) for core in left} & ours:
+        told.append(_what_it_does(process))
+        os.kill(process, signal.SIGKILL)
+    assert not told, f"a switch is left that has a core: {told}"
 
 
 def pytest_sessionstart(session: pytest.Session) -> None:

@@ -171,7 +171,7 @@ def test_its_load_gives_it_more_and_idling_takes_them_back(command: Command, bin
         with Traffic(binaries, command, tmp_path, MANY) as traffic:
             more = _next_resized(client)
             assert len(more["now"]) > len(more["before"]) == 1
-            assert more["load"] > 0.01
+            assert more["load"] >= 0.01
             command("plan", command.spec(BY_LOAD), status=0)  # the spec leaves it what its load gave it
             traffic.more()
         fewer = more
