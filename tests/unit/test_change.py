@@ -13,6 +13,7 @@ import pytest
 from tailrace.errors import Failure, Refused
 from tailrace.node.change import change_over, recover
 from tailrace.node.difference import Difference
+from tailrace.node.planned import Plan
 from tailrace.node.record import Change, FilePath, HugePages, Planned, Process, Record, State, peek
 from tailrace.node.running import Node
 from tailrace.switch.control import ControlLost
@@ -86,7 +87,7 @@ def node(tmp_path: Path, fabric: Fabric, *, fails: str = "") -> Any:
             raise Failure("fw did not attach")
 
     placement = SimpleNamespace(functions={"fw": SimpleNamespace(priority=None)})
-    plan = SimpleNamespace(placement=placement, functions=())
+    plan = SimpleNamespace(placement=placement, functions=(), started=())
 
     def wait_for_functions(names: list[str], processes: list[Process]) -> None:
         assert [process.name for process in processes] == list(names)
@@ -96,6 +97,7 @@ def node(tmp_path: Path, fabric: Fabric, *, fails: str = "") -> Any:
         state=state,
         fabric=fabric,
         plan=plan,
+        notes=[],
         prepare_function=lambda *_: None,
         start_functions=start_functions,
         wait_for=wait_for,
@@ -216,9 +218,12 @@ def test_what_a_lost_switch_leaves_stays_on_record(tmp_path: Path, when: str) ->
 
 
 @pytest.mark.parametrize("changed_over", [True, False])
-def test_a_change_cut_short_is_kept_or_undone(tmp_path: Path, changed_over: bool) -> None:
+def test_a_change_cut_short_is_kept_or_undone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, changed_over: bool
+) -> None:
     fabric = Fabric()
     here = node(tmp_path, fabric)
+    monkeypatch.setattr(Plan, "read", lambda _: here.plan)
     state = here.state
     state.record.plan, state.record.spec = {"old": 1}, "old.yaml"
     fabric.apply({"ports": STAGED})
