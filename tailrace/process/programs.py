@@ -18,6 +18,8 @@ _FOLDERS = {
     "tailrace-recorder": "recorder",
     "tailrace-interrupts": "interrupts",
     "tailrace-interrupt-receiver": "interrupts",
+    "tailrace-priority": "priority",
+    "tailrace-priority-agent": "priority",
     "tailrace-core-to-core": "bench",
     "tailrace-floor": "bench",
     "tailrace-wake": "bench",
