@@ -34,6 +34,7 @@ from tailrace.measure.interrupts import (
 from tailrace.measure.progress import Reporter, Silent
 from tailrace.measure.session import Request, run_on_host
 from tailrace.node.folder import default_folder
+from tailrace.node.plan import priority_of
 from tailrace.process.launch import Launcher
 from tailrace.resources.cpus import show_list
 from tailrace.resources.topology import allowed_cpus
@@ -175,7 +176,7 @@ def interrupts(
 def _machines_of(path: Path) -> dict[str, Guest]:
     """What a receiver's machine takes from each machine of a spec. Raises Mistake."""
     found = {
-        name: Guest(function.latency, function.memory, None if function.disk else function.image)
+        name: Guest(function.latency, function.memory, None if function.disk else function.image, priority_of(function))
         for name, function in load_spec(path).functions.items()
         if function.runs == "machine"
     }

@@ -43,6 +43,7 @@ _OWN = f"qemu+unix:///system?socket={OWN}/libvirt-sock"
 _LOGGER = Path("/run/libvirt/virtlogd-sock")
 _PIDS = Path("/run/libvirt/qemu")
 _STARTING = re.compile("<domstatus [^>]*reason='starting up'")
+_VCPU = re.compile(r"CPU (\d{1,3})/")
 _IDLE_SECONDS = 10
 _START_SECONDS = 20.0
 _ASK_SECONDS = 2.0
@@ -267,6 +268,18 @@ def vcpu_thread(pid: int) -> int:
             if (thread / "comm").read_text().startswith(("CPU 0/", "ALL CPUs/")):
                 return int(thread.name)
     raise Failure(f"process {pid}: no thread of it is named as QEMU names that of a machine's CPU")
+
+
+def vcpu_threads(pid: int) -> list[int]:
+    """The threads of a machine's CPUs in their order, as QEMU names them. Raises Failure."""
+    found: dict[int, int] = {}
+    with suppress(OSError):
+        for thread in Path(f"/proc/{pid}/task").iterdir():
+            if name := _VCPU.match((thread / "comm").read_text()):
+                found[int(name[1])] = int(thread.name)
+    if not found or sorted(found) != list(range(len(found))):
+        raise Failure(f"process {pid}: its threads are not named as QEMU names those of a machine's CPUs")
+    return [found[number] for number in sorted(found)]
 
 
 def _start() -> None:

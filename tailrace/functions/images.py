@@ -27,7 +27,7 @@ from pydantic import TypeAdapter, ValidationError
 from tailrace.errors import Failure, Mistake
 from tailrace.functions import agent
 from tailrace.functions.disks import make_boot_disk
-from tailrace.functions.program import INTERRUPT_RECEIVER, NAME, libraries, visible_libraries
+from tailrace.functions.program import INTERRUPT_RECEIVER, NAME, PRIORITY_AGENT, libraries, visible_libraries
 from tailrace.process.plain import last_line
 from tailrace.process.programs import own_program, podman, portable_program, system_program
 
@@ -252,6 +252,9 @@ def build_machine_image(
     this host, which it has too, with their libraries. Raises Failure, Mistake."""
     folder = images_folder() / name
     program = portable_program(NAME)
+    own = [portable_program(INTERRUPT_RECEIVER)]
+    with suppress(Mistake):  # it is built where clang and libbpf are
+        own.append(portable_program(PRIORITY_AGENT))
     more = [Path(system_program(each)) for each in (*(_TUNING_PROGRAMS if profile else ()), *programs)]
     try:
         folder.mkdir(mode=0o755, parents=True, exist_ok=True)
@@ -262,7 +265,7 @@ def build_machine_image(
     files: dict[str, bytes | str] = {f"/usr/bin/{NAME}": program.read_bytes()}
     for path, found in by_name(visible_libraries(program, ("pci:",))).items():
         files[path] = found if isinstance(found, str) else found.read_bytes()
-    for each in (portable_program(INTERRUPT_RECEIVER), *more):
+    for each in (*own, *more):
         for path, found in {f"/usr/bin/{each.name}": each, **by_name(libraries(each))}.items():
             files[path] = found if isinstance(found, str) else found.read_bytes()
     files["/init"] = (Path(__file__).parent / "guest" / "init").read_bytes()

@@ -92,6 +92,9 @@ def _scheduling(place: Place) -> Point:
 
 
 def _vcpu_scheduling(function: PlannedFunction, traits: Traits) -> Point:
+    if (bounds := function.priority) is not None:
+        said = f"virtual CPUs at priority {bounds.least} to {bounds.most}, read every {bounds.period_us} µs"
+        return Point("scheduling", said, "it follows what its guest runs")
     if function.latency != "high":
         return Point("scheduling", "ordinary", "only latency high goes before the host's own work")
     if function.stacked:
@@ -135,9 +138,9 @@ def _machine(function: PlannedFunction, place: Place, machine: Machine) -> Itera
     yield from _cpu_model(function, acceleration, traits)
     cell = f"one, with all of it; node {traits.node(place.core)} of the host"
     yield Point("NUMA node", cell, "CPUs and memory are on one" if traits.several_nodes else "the host has one only")
-    if function.latency == "high" and not function.stacked and acceleration.kind == "kvm":
+    if function.priority is None and _alone(function) and acceleration.kind == "kvm":
         yield Point("idle", "the CPU is not given up (cpu-pm)", "the guest's own halt does not leave it")
-    elif function.latency == "high" and not function.stacked:
+    elif function.priority is None and _alone(function):
         yield Point("idle", "its function polls, and never halts", "", "cpu-pm, which is KVM's")
     else:
         yield Point("idle", "a halt gives the CPU to the host", "others may run while it waits")
@@ -146,6 +149,10 @@ def _machine(function: PlannedFunction, place: Place, machine: Machine) -> Itera
     else:
         yield Point("interrupts", "none", "its function polls its ports, so there is nothing to coalesce")
     yield Point("balloon, USB, display", "none", "each would be one more reason to leave the guest")
+
+
+def _alone(function: PlannedFunction) -> bool:
+    return function.latency == "high" and not function.stacked
 
 
 def _cpu_model(function: PlannedFunction, acceleration: Answer, traits: Traits) -> Iterator[Point]:

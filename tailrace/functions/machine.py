@@ -40,6 +40,7 @@ from tailrace.functions.domain import (
 from tailrace.functions.guest_tuning import kernel_arguments, tune
 from tailrace.functions.images import DEFAULT, Image, images_folder, machine_image
 from tailrace.functions.names import outer_name
+from tailrace.functions.priority import follow, priority_range, priority_words
 from tailrace.functions.program import BUFFERS_MIB, NAME, READY, function_command, wait_until_ready
 from tailrace.functions.runtime import Arrival, Behind, Instance, Origin, Started, Starter, Used
 from tailrace.functions.tap import make_tap
@@ -188,11 +189,14 @@ class InMachine(Starter):
         return Started(recorded, how.notes)
 
     def wait(self, launcher: Launcher, process: Process, place: Place, deadline: float, *, says: bool = True) -> None:
-        del place  # of its own threads' priorities the machine's system knows nothing
         if says:
             wait_until_ready(launcher, process, deadline, self.last_lines)
             if profile := machine_profile(launcher.logs, process.name):
                 tune(agent.beside(launcher.log(process.name)), profile)
+            bounds = priority_range(_as_started(launcher.logs, process.name))
+            if bounds is not None:
+                others = [cpu for cpu in place.cpus if cpu not in place.cores] or [place.core]
+                follow(launcher, process, bounds, others)
 
     def save(self, process: Process, path: Path) -> int:
         return saved.save(process.outside, path)
@@ -334,13 +338,16 @@ def machine_setting(
         nics=nics,
         kernel=image.vmlinuz if isinstance(image, Image) else None,
         initramfs=image.initramfs if isinstance(image, Image) else None,
-        command_line=" ".join([_command_line(instance, nics), *_tuning(instance, image)]),
+        command_line=" ".join(
+            [_command_line(instance, nics), *_tuning(instance, image), *priority_words(instance.priority)]
+        ),
         disks=image if isinstance(image, Disks) else None,
         console=console,
         agent=agent.beside(console),
         user=f"+{qemu_user()}:+{instance.group}",
         acceleration="kvm" if kind == "kvm" else "tcg",
-        keeps_cpus=alone and kind == "kvm",
+        # One that is idle has the highest priority, and would keep others from its CPU.
+        keeps_cpus=alone and kind == "kvm" and instance.priority is None,
         # What emulates has a buffer of its own of 1 GiB, which is not to be had whole.
         locked=high and traits.memory_lock is None and (kind == "kvm" or not instance.huge),
         passes_cpu=instance.latency != "normal",

@@ -22,6 +22,8 @@ from tailrace.spec.port import MOST_QUEUES
 NAME = "tailrace-vnf"
 INTERRUPT_RECEIVER = "tailrace-interrupt-receiver"
 """What `measure interrupts` runs in a machine."""
+PRIORITY_AGENT = "tailrace-priority-agent"
+"""What says in a machine what its CPUs run."""
 #: DPDK's drivers for ports by the beginning of their URI, and what every one stands on.
 _DRIVERS = {
     "": ("librte_bus_vdev", "librte_mempool_ring"),

@@ -111,6 +111,29 @@ class Arrival:
 
 
 @dataclass(frozen=True)
+class PriorityRange:
+    """Bounds for the priority of a machine's virtual CPUs, which follows what its guest runs."""
+
+    least: int
+    most: int
+    """SCHED_FIFO; 0: an ordinary thread's."""
+    tasks: tuple[str, ...] = ()
+    """The real-time tasks inside that count, by name; none: all."""
+    period_us: int = 1000
+    """How often its word is read."""
+
+    def word(self) -> str:
+        """All of it, for a kernel's command line."""
+        return ":".join(map(str, (self.least, self.most, self.period_us, *self.tasks)))
+
+    @classmethod
+    def of_word(cls, word: str) -> PriorityRange:
+        """As `word` has written it. Raises ValueError."""
+        least, most, period, *tasks = word.split(":")
+        return cls(int(least), int(most), tuple(tasks), int(period))
+
+
+@dataclass(frozen=True)
 class Instance:
     """One instance of a function, to be started."""
 
@@ -150,6 +173,8 @@ class Instance:
     """Of a machine: what is merged into libvirt's domain."""
     in_place: str | None = None
     """Of a machine: what its kernel is told in place of what has it run a function (functions/guest/init)."""
+    priority: PriorityRange | None = None
+    """Of a machine: that of its virtual CPUs follows what its guest runs; None: it stays."""
     tables_mib: int = 0
     """What its program's tables take of DPDK's memory, beside packet buffers."""
     network: str | None = None

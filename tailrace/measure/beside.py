@@ -14,7 +14,7 @@ from typing import Literal
 
 from tailrace.errors import Fault
 from tailrace.functions.machine import InMachine
-from tailrace.functions.runtime import Instance
+from tailrace.functions.runtime import Instance, PriorityRange
 from tailrace.measure.host.loads import load
 from tailrace.node.record import Process
 from tailrace.process.launch import Launcher, why_ended
@@ -40,6 +40,8 @@ class Guest:
     memory_bytes: int = 256 << 20
     image: str | None = None
     """By name; None: the one of the command."""
+    priority: PriorityRange | None = None
+    """Of its virtual CPUs, which follows what it runs."""
 
 
 @dataclass

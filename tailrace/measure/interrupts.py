@@ -17,6 +17,7 @@ from typing import Any, Literal
 from tailrace.errors import Failure, Fault
 from tailrace.functions.hypervisor import vcpu_thread
 from tailrace.functions.machine import InMachine
+from tailrace.functions.priority import follow
 from tailrace.functions.program import INTERRUPT_RECEIVER
 from tailrace.functions.runtime import Instance
 from tailrace.measure.beside import BOOT_SECONDS, Guest, Loads, Neighbour
@@ -121,6 +122,8 @@ class Side:
     """Within which each is to arrive."""
     clock: Clock = "monotonic"
     """By which they are due at whole periods."""
+    follows: bool = True
+    """The priority of the machine's CPU follows what it runs, where its guest has bounds for that."""
     account: Account = field(default_factory=Account)
     causes: InterruptCauses | None = None
     """Who finds out why the slowest were slow, where that is asked for."""
@@ -169,11 +172,28 @@ class Side:
                 self._receiver = self._machine(launcher, socket, core, control, image, group)
                 patience = InMachine.patience
             self._wait_ready(time.monotonic() + patience)
+            if self.follows and self.guest is not None and self.guest.priority is not None:
+                follow(launcher, self._receiver, self.guest.priority, control)
             self._receiver.id.signal(SIGSTOP)
             try:
                 yield
             finally:
                 self._receiver.id.signal(SIGCONT)
+
+    @property
+    def process(self) -> Process:
+        """The receiver's, while it is up."""
+        assert self._receiver is not None
+        return self._receiver
+
+    @contextmanager
+    def going(self) -> Iterator[None]:
+        """The receiver does not stand still in the block."""
+        self.process.id.signal(SIGCONT)
+        try:
+            yield
+        finally:
+            self.process.id.signal(SIGSTOP)
 
     def _native(self, launcher: Launcher, socket: Path, core: int) -> Process:
         argv = [str(own_program(INTERRUPT_RECEIVER)), "--socket", str(socket), "--core", str(core)]
@@ -185,7 +205,7 @@ class Side:
         assert self.guest is not None
         guest = self.guest
         words = [INTERRUPT_RECEIVER, "--device", _DEVICE]
-        words += ["--priority", str(PRIORITY)] if guest.latency == "high" else []
+        words += ["--priority", str(PRIORITY)] if guest.latency == "high" or guest.priority is not None else []
         instance = Instance(
             name=self.side,
             kind="interrupts",
@@ -194,6 +214,7 @@ class Side:
             memory_bytes=guest.memory_bytes,
             huge=False,
             latency=guest.latency,
+            priority=guest.priority,
             group=group,
             image=guest.image or image,
             domain=_DOMAIN.format(socket=socket.absolute()),

@@ -261,6 +261,8 @@ def _process_change(was: PlannedFunction, now: PlannedFunction, old: Plan | None
         said.append(f"image: {was.image or OWN_IMAGE} → {now.image or OWN_IMAGE}")
     if was.latency != now.latency:
         said.append(f"latency: {was.latency} → {now.latency}")
+    if was.priority != now.priority:
+        said.append(f"priority: {_priority_words(was)} → {_priority_words(now)}")
     if was.domain != now.domain:
         said.append("domain: its fragment is other")
     if was.runs != now.runs:
@@ -282,6 +284,14 @@ def _process_change(was: PlannedFunction, now: PlannedFunction, old: Plan | None
     if old is not None and old.placement.functions.get(now.name) != new.placement.functions[now.name]:
         said.append(f"it moves to {new.placement.functions[now.name].words}")
     return (*said, "a new one takes its place")
+
+
+def _priority_words(function: PlannedFunction) -> str:
+    bounds = function.priority
+    if bounds is None:
+        return "its latency's"
+    named = f" of {', '.join(bounds.tasks)}" if bounds.tasks else ""
+    return f"{bounds.least} to {bounds.most}{named}, every {bounds.period_us}us"
 
 
 def _fixed(old: Plan, new: Plan, granted: Granted) -> list[str]:

@@ -16,7 +16,7 @@ from itertools import combinations, product
 from pathlib import Path
 
 from tailrace.errors import Mistake
-from tailrace.functions.runtime import Starter
+from tailrace.functions.runtime import PriorityRange, Starter
 from tailrace.functions.runtimes import RUNTIMES
 from tailrace.node.planned import (
     TESTER_BUFFERS_MIB,
@@ -677,6 +677,7 @@ class _Maker:
                         migratable=function.migratable,
                         arrives=function.arrives,
                         page_kib=function.page_kib,
+                        priority=priority_of(function),
                     )
                 )
         return found
@@ -717,6 +718,12 @@ def _setting(setting: str, folder: Path) -> str:
     """A setting of a function; one that names a file has its whole path."""
     name, _, value = setting.partition("=")
     return f"{name}={folder / value}" if name == "user-data" else setting
+
+
+def priority_of(function: Function) -> PriorityRange | None:
+    """Between which bounds the priority of its virtual CPUs follows what it runs; None: it stays."""
+    said = function.priority
+    return PriorityRange(said.least, said.most, tuple(said.tasks), round(said.within * 1e6)) if said else None
 
 
 def _health(function: Function) -> PlannedHealth | None:

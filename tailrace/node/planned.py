@@ -16,7 +16,7 @@ from typing import Any, Literal
 from pydantic import TypeAdapter, ValidationError
 
 from tailrace.errors import Mistake
-from tailrace.functions.runtime import Behind
+from tailrace.functions.runtime import Behind, PriorityRange
 from tailrace.functions.runtimes import STARTERS
 from tailrace.resources.hugepages import PAGE_KIB, PAGE_MIB, size_words
 from tailrace.resources.ledger import Polled
@@ -146,6 +146,8 @@ class PlannedFunction:
     """Of a machine: it is not started here, and comes from another node."""
     page_kib: int = PAGE_KIB
     """The size of its huge pages."""
+    priority: PriorityRange | None = None
+    """Of a machine: that of its virtual CPUs follows what its guest runs."""
 
     @property
     def started(self) -> bool:
@@ -188,6 +190,7 @@ class PlannedFunction:
             self.driver,
             self.domain,
             self.network,
+            self.priority,
         )
 
 

@@ -292,6 +292,40 @@ class MachineFile(MadeFor):
 
 
 @dataclass(frozen=True)
+class Follower(MadeFor):
+    """Who gives the virtual CPUs of a machine the priority of what it runs, and gives the planned one back when it
+    ends: by itself once the machine has."""
+
+    kind = "follower"
+    pid: int
+    start: int
+    of: str
+    unit: str = ""
+
+    @property
+    def id(self) -> ProcessId:
+        return ProcessId(self.pid, self.start)
+
+    def undo(self) -> str | None:
+        return Process(f"{self.of}.priority", self.pid, self.start, unit=self.unit).undo()
+
+
+@dataclass(frozen=True)
+class RealTimeGroups(MadeFor):
+    """Cgroups of a machine's threads that had no time at real-time priority (`tailrace.functions.real_time_groups`)."""
+
+    kind = "real-time groups"
+    paths: tuple[str, ...]
+    of: str
+
+    def undo(self) -> str | None:
+        from tailrace.functions.real_time_groups import take_back
+
+        take_back(self.paths)
+        return None
+
+
+@dataclass(frozen=True)
 class Container(MadeFor):
     """A container of podman's."""
 
@@ -426,8 +460,8 @@ class TakenFunction(Thing):
 
 
 _EVERY: tuple[type[Thing], ...] = (
-    Process, FilePath, Claimed, Folder, HugePages, Cgroup, Scope, MachineFile, Container, Domain, Tap, Namespace,
-    Offloads, MadeFunctions, TakenFunction,
+    Process, FilePath, Claimed, Folder, HugePages, Cgroup, Scope, MachineFile, Follower, RealTimeGroups, Container,
+    Domain, Tap, Namespace, Offloads, MadeFunctions, TakenFunction,
 )  # fmt: skip
 _KINDS = {kind.kind: kind for kind in _EVERY}
 

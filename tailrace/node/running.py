@@ -286,6 +286,7 @@ class Node:
             cpus=planned.cpus,
             most_cpus=planned.most_cpus,
             stacked=planned.stacked,
+            priority=planned.priority,
             latency=planned.latency,
             domain=planned.domain,
             settings=planned.settings,

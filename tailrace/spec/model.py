@@ -52,6 +52,7 @@ from tailrace.spec.port import (
     Socket,
     is_interface_name,
 )
+from tailrace.spec.priority import PRIORITY_CPUS, Priority
 from tailrace.spec.router import Router
 from tailrace.spec.tests import Test
 from tailrace.spec.tunnel import Tunnel
@@ -338,6 +339,11 @@ class Function(Model):
         "podman; machine: in a virtual machine, by libvirt and QEMU; guest: with somebody else, who starts "
         "a machine, a container or a program, for which its vhost-user ports wait",
     )
+    priority: Priority | None = Field(
+        None,
+        description="of a machine: the priority of its virtual CPUs follows what its guest runs, within these bounds "
+        "(docs/priority.md); unless said, `latency` alone decides",
+    )
     image: str | None = Field(
         None,
         max_length=256,
@@ -541,6 +547,13 @@ class Function(Model):
     def _domain_fits(self) -> Function:
         if self.domain is not None and self.runs != "machine":
             raise ValueError(f"domain: a {self.runs} has none; expected none, or `runs: machine`")
+        if self.priority is not None and (self.runs != "machine" or self.disk):
+            raise ValueError(
+                "priority: only a machine with an image of Tailrace's says what it runs; expected none, or `runs: "
+                "machine` without a disk of your own"
+            )
+        if self.priority is not None and self.cpus.most > PRIORITY_CPUS:
+            raise ValueError(f"priority: {self.cpus.most} CPUs; expected {PRIORITY_CPUS} at most")
         if self.pages != "2MiB" and self.runs != "machine":
             raise ValueError(f"pages: a {self.runs} has pages of 2MiB; expected none, or `runs: machine`")
         if self.pages != "2MiB" and self.memory % (self.page_kib << 10):
