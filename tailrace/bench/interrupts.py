@@ -150,9 +150,9 @@ class _Bench:
         return setting.samples([], measure)
 
 
-def figures(found: Histogram, prefix: str) -> Figures:
+def figures(found: Histogram, prefix: str, names: Sequence[str] = _FIGURES) -> Figures:
     """In µs. Raises Fault where nothing was measured."""
     latency = found.latency()
     if latency is None:
         raise Fault("nothing was measured: see the logs")
-    return {f"{prefix}{name}_us": getattr(latency, name) for name in _FIGURES}
+    return {f"{prefix}{name}_us": getattr(latency, name.replace(".", "_")) for name in names}

@@ -18,6 +18,7 @@ from tailrace.bench import idle as bench_idle
 from tailrace.bench import interrupts as bench_interrupts
 from tailrace.bench import latency as bench_latency
 from tailrace.bench import looking as bench_looking
+from tailrace.bench import priority as bench_priority
 from tailrace.bench import recorder as bench_recorder
 from tailrace.bench import routing as bench_routing
 from tailrace.bench import scale as bench_scale
@@ -700,6 +701,34 @@ def interrupts(
                 for figure in ("p50", "p99", "average")
             ],
             notes=["recorder: on ÷ off; timer: off ÷ cyclictest; 1 would be no cost, and the same timer."],
+        ),
+        as_json=as_json,
+    )
+
+
+@app.command()
+def priority(
+    pairs: PairsOption = 5, seconds: SecondsOption = 5.0, cores: CoresOption = None, as_json: JsonOption = False
+) -> None:
+    """What a real-time task in a machine gains where its virtual CPU's priority follows what runs (`priority`).
+
+    \b
+    sudo tailrace bench priority
+
+    On the CPU of the virtual one runs a load at real-time priority 10; in the machine an ordinary task computes. How
+    late does a real-time task there wake up by its own timer? Measured in turn: without and with.
+    """
+    finish(
+        lambda: bench_priority.PriorityPlan(pairs=pairs, seconds=seconds, cores=_parse_cores(cores)),
+        bench_priority.run,
+        partial(
+            comparison_table,
+            title=f"Wake-up latency in a machine every {bench_priority.PERIOD_US} µs, under load on both sides, µs",
+            columns=[
+                *(Column(f"{figure}_us", figure, 0) for figure in ("p50", "p99", "p99.9", "max")),
+                Column(bench_priority.LOAD_FIGURE, "load's\nCPU %", 1),
+            ],
+            notes=["ratio: with ÷ without; below 1, the task wakes up sooner, and the load gets less of its CPU."],
         ),
         as_json=as_json,
     )

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from tailrace.bench import apply, chain, dashboard, interrupts, latency, recorder, scale, tcp
+from tailrace.bench import apply, chain, dashboard, interrupts, latency, priority, recorder, scale, tcp
 from tailrace.bench.guests import check_all_there, latency_figures
 from tailrace.bench.setting import Cores
 from tailrace.errors import Fault, Mistake
@@ -57,6 +57,17 @@ def test_interrupts_are_compared_with_themselves_and_their_timer_with_cyclictest
     assert (plan.slice_seconds, plan.subject, list(plan.named)) == (2, {"period_us": 500}, [])
     with pytest.raises(Fault, match="nothing was measured"):
         interrupts.figures(Histogram(), "")
+
+
+def test_a_task_in_a_machine_is_compared_with_itself() -> None:
+    sides = {
+        priority.WITHOUT: {"p99.9_us": 20000.0, priority.LOAD_FIGURE: 80.0},
+        priority.WITH: {"p99.9_us": 2000.0, priority.LOAD_FIGURE: 60.0},
+    }
+    found = {ratio.name: ratio.of(sides) for ratio in priority.RATIOS}
+    assert (found["p99_9"], found["load"], found["p50"]) == (pytest.approx(0.1), pytest.approx(0.75), None)
+    assert priority.BOUNDS.most > priority.LOAD_PRIORITY
+    assert all(len(task) <= 15 for task in priority.BOUNDS.tasks)
 
 
 def test_latency_below_one_favours_tailrace() -> None:

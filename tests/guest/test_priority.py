@@ -1,0 +1,71 @@
+"""A machine whose virtual CPU has the priority of what it runs, and the planned one where its agent has ended."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterator
+
+import pytest
+from running_node import Command, needs_machines, wait_until
+
+from tailrace.functions import agent
+from tailrace.functions.hypervisor import vcpu_threads
+from tailrace.node.record import Follower, Process, State, peek
+
+pytestmark = needs_machines
+
+SPEC = """\
+fabric: {idle: sleep}
+ports: {c: , d: }
+functions: {first: {kind: skeleton, runs: machine, driver: linux, latency: normal, priority: {least: 0, most: 30}}}
+chains: {voice: [c, first, d]}
+"""
+END_AGENT = "for p in /proc/[0-9]*; do ! grep -qs ^tailrace-priority-agent $p/cmdline || kill ${p#/proc/}; done"
+PLANNED, HIGHEST = (os.SCHED_OTHER, 0), (os.SCHED_FIFO, 30)
+
+
+@pytest.fixture
+def node(command: Command) -> Iterator[Command]:
+    command("up", command.spec(SPEC))
+    yield command
+    command("down")
+
+
+def record(node: Command) -> tuple[Process, Follower]:
+    things = peek(node.state).things
+    (machine,) = [each for each in things if isinstance(each, Process) and each.name == "first"]
+    (follower,) = [each for each in things if isinstance(each, Follower)]
+    return machine, follower
+
+
+def test_a_virtual_cpu_has_the_priority_of_what_it_runs(node: Command) -> None:
+    machine, follower = record(node)
+    (thread,) = vcpu_threads(machine.pid)
+    inside = agent.beside(State(node.state, peek(node.state)).logs / "first.log")
+
+    def has() -> tuple[int, int]:
+        return os.sched_getscheduler(thread), os.sched_getparam(thread).sched_priority
+
+    wait_until(lambda: has() == HIGHEST)  # it is idle
+    agent.ask(inside, "(while :; do :; done) >/dev/null 2>&1 & echo $! >/run/busy")
+    wait_until(lambda: has() == PLANNED)
+    wait_until(lambda: has() == HIGHEST)  # for a moment now and then
+    agent.ask(inside, "kill $(cat /run/busy)")
+    assert follower.id.alive()
+    agent.ask(inside, END_AGENT)
+    log = State(node.state, peek(node.state)).logs / "first.priority.log"
+    wait_until(lambda: "silent" in log.read_text())
+    assert has() == PLANNED
+    node("down")
+    assert not follower.id.alive()
+
+
+@pytest.mark.whole
+@pytest.mark.requires_program("stress-ng")
+def test_the_comparison_has_both_sides(command: Command) -> None:
+    result = json.loads(command("bench", "priority", "--pairs", "1", "--seconds", "2", "--json").stdout)
+    assert result["bench"] == "priority"
+    for side in ("without", "with"):
+        for pair in result["pairs"]:
+            assert pair[side]["p99.9_us"] > 0 and pair[side]["load_percent"] > 0
