@@ -47,7 +47,7 @@ static const char usage[] =
 
 enum {
 	MOST_PRIORITY = 49,  /* below the kernel's threads of interrupts */
-	OPEN_PART = 4,	     /* of a period, one that runs ordinary work is raised for the fourth part */
+	STEPS = 4,	     /* of a period: one that runs ordinary work is raised for the first */
 	SILENT_LOOK_MS = 10, /* how often one that is not believed is looked at */
 	NS = 1000000000,
 };
@@ -175,29 +175,36 @@ static bool look(struct follower *follower)
 			    follower->options.nb_threads * sizeof(struct priority_page_cpu);
 	const struct iovec here = {.iov_base = &follower->page, .iov_len = size};
 	const struct iovec there = {.iov_base = (void *)follower->options.page, .iov_len = size};
+	const ssize_t got = process_vm_readv((pid_t)follower->options.process, &here, 1, &there, 1, 0);
 
-	if (process_vm_readv((pid_t)follower->options.process, &here, 1, &there, 1, 0) == (ssize_t)size)
+	if (got == (ssize_t)size)
 		return true;
-	if (errno == ESRCH)
+	if (got < 0 && errno == ESRCH)
 		return false;
 	memset(&follower->page, 0, sizeof(follower->page));
 	return true;
 }
 
-/* Returns whether one of them is raised for a moment, or -errno. */
+/*
+ * Returns whether to look again at the next step, or -errno: one is raised for a moment, or for a real-time task that
+ * has come since the period began and may have done by then.  One that runs such a task without end is not looked at
+ * more often for that.
+ */
 static int set(struct follower *follower, bool open)
 {
-	int opened = 0, error;
+	int again = 0;
 
 	for (unsigned i = 0; i < follower->options.nb_threads; i++) {
 		uint32_t runs = follower->page.cpus[i].runs;
+		int wanted = follow_priority(&follower->bounds, runs, open);
+		int error = vcpu_set(&follower->vcpus[i], wanted);
 
-		opened |= open && follow_opens(&follower->bounds, runs);
-		error = vcpu_set(&follower->vcpus[i], follow_priority(&follower->bounds, runs, open));
 		if (error < 0)
 			return error;
+		again |= open ? follow_opens(&follower->bounds, runs)
+			      : wanted > follower->bounds.least && runs != PRIORITY_IDLE;
 	}
-	return opened;
+	return again;
 }
 
 static int give_back(struct follower *follower)
@@ -216,9 +223,9 @@ static int give_back(struct follower *follower)
 static int heed(struct follower *follower, bool open)
 {
 	bool lives = follow_lives(&follower->life, follower->page.magic, follower->page.beat, now_ns());
-	int opened = lives ? set(follower, open) : give_back(follower);
+	int again = lives ? set(follower, open) : give_back(follower);
 
-	if (opened >= 0 && lives != follower->follows) {
+	if (again >= 0 && lives != follower->follows) {
 		static struct log_budget budget;
 
 		log_within(&budget, LOG_LEVEL_INFO, "%s",
@@ -226,27 +233,26 @@ static int heed(struct follower *follower, bool open)
 				 : "the machine's agent is silent: its CPUs have their planned priority");
 	}
 	follower->follows = lives;
-	return opened;
+	return again;
 }
 
 /* Returns 0 once it is asked to end, or the machine has ended; or -errno. */
 static int follow(struct follower *follower)
 {
-	const uint64_t period = (uint64_t)follower->options.period_us * 1000;
+	const uint64_t step = (uint64_t)follower->options.period_us * 1000 / STEPS;
 	uint64_t due = now_ns();
-	int opened;
+	unsigned at = 0; /* the step of the period */
+	int again;
 
 	while (!stopped && look(follower)) {
-		opened = heed(follower, true);
-		if (opened > 0) {
-			sleep_until(due + period / OPEN_PART);
-			if (!look(follower))
-				return 0;
-			opened = heed(follower, false);
-		}
-		if (opened < 0)
-			return opened;
-		due += follower->follows ? period : SILENT_LOOK_MS * UINT64_C(1000000);
+		again = heed(follower, at == 0);
+		if (again < 0)
+			return again;
+		if (!follower->follows)
+			due += SILENT_LOOK_MS * UINT64_C(1000000);
+		else
+			due += again ? step : (STEPS - at) * step;
+		at = follower->follows && again ? (at + 1) % STEPS : 0;
 		if (due < now_ns())
 			due = now_ns(); /* what was missed is not made up for */
 		sleep_until(due);
