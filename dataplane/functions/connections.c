@@ -199,6 +199,7 @@ struct connection *connections_add(struct connections *flows, const struct conne
 	flow->port = in & 1;
 	flow->mark = 0;
 	flow->state = state;
+	flows->changed[connection_number(flows, flow)] = tick;
 	if (gives_way[state])
 		queue_up(flows, flow);
 	atomic_store_explicit(&flows->used, flows->used + 1, memory_order_relaxed);
@@ -229,6 +230,7 @@ void connections_change(struct connections *flows, struct connection *flow, enum
 	if (gives_way[flow->state])
 		leave_queue(flows, flow);
 	flow->state = state;
+	flows->changed[connection_number(flows, flow)] = flow->seen;
 	if (gives_way[state])
 		queue_up(flows, flow);
 }
@@ -348,7 +350,8 @@ int connections_open(struct connections *flows, const struct connection_limits *
 	flows->buckets = rte_zmalloc("connection buckets", buckets * sizeof(struct connection_bucket), 64);
 	flows->flows = rte_zmalloc("connections", (most + (size_t)1) * sizeof(struct connection), 64);
 	flows->links = rte_zmalloc("connection links", (most + (size_t)1) * sizeof(struct connection_link), 64);
-	if (flows->buckets == NULL || flows->flows == NULL || flows->links == NULL) {
+	flows->changed = rte_zmalloc("connection changes", (most + (size_t)1) * sizeof(uint32_t), 64);
+	if (flows->buckets == NULL || flows->flows == NULL || flows->links == NULL || flows->changed == NULL) {
 		log_error("no memory for %u connections; use a larger --memory", most);
 		return -ENOMEM;
 	}
@@ -369,5 +372,6 @@ void connections_close(struct connections *flows)
 	rte_free(flows->buckets);
 	rte_free(flows->flows);
 	rte_free(flows->links);
+	rte_free(flows->changed);
 	*flows = (struct connections){0};
 }

@@ -107,6 +107,7 @@ struct connection_bucket {
 struct connections {
 	struct connection *flows;      /* 0 is no flow's */
 	struct connection_link *links; /* 0 holds the list of those that give way */
+	uint32_t *changed;	       /* the tick at which each began, or was in another state */
 	struct connection_bucket *buckets;
 	uint64_t secret[2];
 	uint32_t bucket_mask;
@@ -312,6 +313,7 @@ static inline unsigned connection_after(enum connection_state state, bool by_ope
 /* The state that a frame begins a flow in; CONNECTION_REFUSED: it begins none. */
 unsigned connection_begin(enum event event);
 
+/* It is in another state since it was seen last. */
 void connections_change(struct connections *flows, struct connection *flow, enum connection_state state);
 
 /* It was seen, and is in this state now. */

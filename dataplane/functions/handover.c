@@ -17,6 +17,7 @@
 
 enum {
 	SCAN = 1 << 20,	 /* entries that are looked at for a page */
+	LATE = 20,	 /* a part of a second by which the forwarding thread may be late in writing a tick */
 	PATIENCE = 2000, /* ms that the forwarding thread has for a batch */
 	RECORD = sizeof(struct handover_record),
 };
@@ -113,8 +114,11 @@ bool handover_holds(const struct handover *handover, const struct handover_recor
 static enum handover_result update(struct connections *flows, struct connection *flow,
 				   const struct handover_record *record, uint32_t seen)
 {
-	/* Ticks wrap; of two within half of the range one is later. */
-	if (flow->opener != record->opener || flow->port != record->port || (int32_t)(seen - flow->seen) <= 0)
+	/* Ticks wrap; of two within half of the range one is later.  States are in the order of a flow's life. */
+	const int32_t later = (int32_t)(seen - flow->seen);
+
+	if (flow->opener != record->opener || flow->port != record->port || later < 0 ||
+	    (later == 0 && record->state <= flow->state))
 		return HANDOVER_known;
 	connections_enter(flows, flow, record->state, seen);
 	return HANDOVER_updated;
@@ -230,20 +234,40 @@ static json_t *tell(struct handover *handover, char *text)
 	return json_stringn(text, (size_t)length * 2);
 }
 
+/* Which flows are wanted: all, or those that were seen, or have changed, since a tick. */
+struct wanted {
+	json_int_t since, changed; /* -1: not asked for */
+};
+
+static bool is_wanted(const struct handover *handover, const struct wanted *wanted, uint32_t number,
+		      struct connection *flow)
+{
+	const uint32_t changed = *(const volatile uint32_t *)&handover->flows->changed[number];
+
+	if (wanted->changed >= 0 && (int32_t)(changed - (uint32_t)wanted->changed) < 0)
+		return false;
+	return copy_whole(handover->flows, number, flow) &&
+	       (wanted->since < 0 || (int32_t)(flow->seen - (uint32_t)wanted->since) >= 0);
+}
+
 json_t *handover_give(struct handover *handover, json_t *params, struct control_error *error)
 {
-	const uint32_t tick = connections_tick(rte_rdtsc());
-	json_int_t from = 1, since = -1, number;
+	const uint64_t late = rte_get_tsc_hz() / LATE;
+	const uint32_t tick = connections_tick(rte_rdtsc() - late);
+	struct wanted wanted = {.since = -1, .changed = -1};
+	json_int_t from = 1, number;
 	struct handover_record record;
 	struct connection flow;
 	unsigned count = 0, most = HANDOVER_PAGE;
 	json_t *given, *told = NULL;
 	char *text;
 
-	if (control_unpack(params, error, "{s?:I, s?:I}", "from", &from, "since", &since) != 0)
+	if (control_unpack(params, error, "{s?:I, s?:I, s?:I}", "from", &from, "since", &wanted.since, "changed",
+			   &wanted.changed) != 0)
 		return NULL;
-	if (from < 1 || since > UINT32_MAX)
-		return control_fail(error, CONTROL_INVALID_PARAMS, "from: expected an entry, from 1; since: a tick");
+	if (from < 1 || wanted.since > UINT32_MAX || wanted.changed > UINT32_MAX)
+		return control_fail(error, CONTROL_INVALID_PARAMS,
+				    "from: expected an entry, from 1; since, changed: a tick");
 	text = malloc((size_t)HANDOVER_PAGE * 2 * RECORD + 1);
 	if (text == NULL)
 		return control_fail(error, CONTROL_FAILED, "no memory for a page of connections");
@@ -254,8 +278,7 @@ json_t *handover_give(struct handover *handover, json_t *params, struct control_
 	for (number = from; number <= (json_int_t)handover->flows->most && number - from < SCAN; number++) {
 		if (count == most)
 			break;
-		if (!copy_whole(handover->flows, (uint32_t)number, &flow) ||
-		    (since >= 0 && (int32_t)(flow.seen - (uint32_t)since) < 0))
+		if (!is_wanted(handover, &wanted, (uint32_t)number, &flow))
 			continue;
 		read_record(handover, &flow, &record);
 		write_hex(text + (size_t)count++ * 2 * RECORD, &record, RECORD);
@@ -329,7 +352,7 @@ json_t *handover_receive(struct handover *handover, json_t *params, struct contr
 	if (handover->prepare != NULL)
 		handover->prepare(handover, (uint32_t)(length / (2 * RECORD)));
 	read_counts(handover, before);
-	if (length > 0 && !offer(handover, (uint32_t)(length / (2 * RECORD))))
+	if ((length > 0 || told_length == 0) && !offer(handover, (uint32_t)(length / (2 * RECORD))))
 		return control_fail(error, CONTROL_FAILED, "the forwarding thread has not taken them in %d ms",
 				    PATIENCE);
 	read_counts(handover, counts);

@@ -2,7 +2,7 @@
  *
  * Connections that one instance of a function gives to the one that replaces it.  The node reads them from the old one
  * and writes them to the new one, a page at a time: before frames are led to the new one, and once more after that,
- * what the old one has seen since.
+ * what the old one has seen since.  Likewise it keeps a standby in step with the active one, again and again.
  *
  * What is handed over is hostile input: each record is checked as if it had been made up.  The control thread reads a
  * page into a batch, which the forwarding thread takes, some records a round: the table stays its own.
@@ -110,12 +110,16 @@ enum handover_result handover_take_one(struct handover *handover, const struct h
 /* ------- the control thread ------- */
 
 /*
- * The records from the entry `from` on, of flows seen since the tick `since`, where that is given: {"connections": HEX,
- * "next": N, "tick": N}; next is 0 at the end.  From 1 on there may be "told": HEX, too.
+ * The records from the entry `from` on: {"connections": HEX, "next": N, "tick": N}; next is 0 at the end.  From 1 on
+ * there may be "told": HEX, too.  With `since`, a tick, only flows seen since; with `changed`, only those that began
+ * or changed their state since.  What is not in a page will have its tick, or a later one.
  */
 json_t *handover_give(struct handover *handover, json_t *params, struct control_error *error);
 
-/* Take {"connections": HEX, "told": HEX}; returns what became of the connections, when that is known. */
+/*
+ * Take {"connections": HEX, "told": HEX}; returns what became of the connections, when that is known.  With nothing in
+ * either, when the forwarding thread has passed, which forgets some of what has aged.
+ */
 json_t *handover_receive(struct handover *handover, json_t *params, struct control_error *error);
 
 /* What was handed over since the start. */

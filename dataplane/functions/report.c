@@ -146,7 +146,7 @@ static const struct control_method methods[] = {
 	{"show", method_show, CONTROL_PARAMS("most")},
 	{"configure", method_configure, NULL},
 	{"use_cpus", method_use_cpus, CONTROL_PARAMS("cpus", "wait_ms")},
-	{"give_connections", method_give_connections, CONTROL_PARAMS("from", "since")},
+	{"give_connections", method_give_connections, CONTROL_PARAMS("from", "since", "changed")},
 	{"take_connections", method_take_connections, CONTROL_PARAMS("connections", "told")},
 };
 

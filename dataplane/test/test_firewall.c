@@ -828,6 +828,66 @@ static void a_state_of_later_takes_the_place_of_an_earlier_one(void **state)
 	json_decref(after);
 }
 
+static void expect_given(const char *which, uint64_t since, unsigned number)
+{
+	json_t *page = given(json_pack("{s:I}", which, (json_int_t)connections_tick(since)));
+
+	assert_int_equal(strlen(records_of(page)), number * 2 * sizeof(struct handover_record));
+	json_decref(page);
+}
+
+static void what_has_changed_is_told_from_what_was_only_seen(void **state)
+{
+	const uint64_t second = rte_get_tsc_hz(), began = rte_rdtsc() - 10 * second;
+
+	now = began;
+	handshake();
+	now = began + second;
+	expect(PASS, 1, SERVER_SENDS(ACK));
+	expect_given("changed", began, 1);
+	expect_given("changed", began + second, 0);
+	expect_given("since", began + second, 1);
+	now = began + 2 * second;
+	expect(PASS, 0, udp4(CLIENT, SERVER, 1000, 53));
+	expect_given("changed", began + second, 1);
+	now = began + 3 * second;
+	expect(PASS, 1, SERVER_SENDS(FIN | ACK));
+	expect_given("changed", began + second, 2);
+	expect_given("changed", began + 3 * second, 1);
+	now = rte_rdtsc();
+}
+
+/* A handshake may take less than a tick. */
+static void two_states_of_one_tick_are_in_order(void **state)
+{
+	json_t *before, *after;
+
+	now = rte_rdtsc();
+	expect(PASS, 0, CLIENT_SENDS(SYN));
+	before = given(json_object());
+	expect(PASS, 1, SERVER_SENDS(SYN | ACK));
+	expect(PASS, 0, CLIENT_SENDS(ACK));
+	after = given(json_object());
+	begin_anew();
+	expect_counted(records_of(before), "taken", 1);
+	expect_counted(records_of(after), "updated", 1);
+	assert_int_equal(state_now(), CONNECTION_established);
+	expect_counted(records_of(before), "known", 1);
+	assert_int_equal(state_now(), CONNECTION_established);
+	json_decref(before);
+	json_decref(after);
+}
+
+/* A standby that sleeps gets no frame that would have it look. */
+static void an_empty_page_has_what_has_aged_forgotten(void **state)
+{
+	now = rte_rdtsc() - 10000 * rte_get_tsc_hz();
+	handshake();
+	assert_int_equal(the_firewall.flows.used, 1);
+	json_decref(received(""));
+	assert_int_equal(the_firewall.flows.used, 0);
+}
+
 static void a_table_that_is_full_of_connections_takes_no_more(void **state)
 {
 	unsigned known = 0;
@@ -918,6 +978,9 @@ int main(void)
 		TEST(chains_of_extension_headers_are_bounded),
 		TEST(connections_go_on_in_another_instance),
 		TEST(a_state_of_later_takes_the_place_of_an_earlier_one),
+		TEST(what_has_changed_is_told_from_what_was_only_seen),
+		TEST(two_states_of_one_tick_are_in_order),
+		TEST(an_empty_page_has_what_has_aged_forgotten),
 		TEST(a_table_that_is_full_of_connections_takes_no_more),
 		TEST(what_is_handed_over_is_not_believed),
 	};

@@ -10,8 +10,8 @@ from tailrace.spec.fields import Duration, Model, whole_seconds
 from tailrace.spec.kind import Settings
 
 MOST_CONNECTIONS = 1 << 24
-#: Bytes of a connection, with its place in lists, and of eight places in the index.
-_CONNECTION, _BUCKET = 64 + 8, 32
+#: Bytes of a connection, with its place in lists and when it changed, and of eight places in the index.
+_CONNECTION, _BUCKET = 64 + 8 + 4, 32
 _MIB = 1 << 20
 
 Seconds = Annotated[Duration, whole_seconds("1s", "24h")]
