@@ -310,11 +310,16 @@ def _show(name: str, most: int, *, as_json: bool) -> int:
     from tailrace.functions.show import ask
 
     folder = default_folder()
-    shown = ask(State(folder, peek(folder)), _process(name), most)
+    record = peek(folder)
+    shown = ask(State(folder, record), _process(name), most)
+    waits = any(each["name"] == name and each.get("state") == "standby" for each in record.plan.get("functions", []))
+    in_step = operate.in_step(name) if waits else []
     if as_json:
-        print_json({"name": name, **shown.model_dump()})
+        print_json({"name": name, **shown.model_dump(), "in_step": in_step})
         return 0
     print_line(f"{name}: {shown.function}")
+    for words in operate.in_step_words(in_step):
+        print_line(f"in standby: {words}")
     counters = plain_table("", "port0", "port1")
     for what, numbers in shown.counted():
         counters.add_row(what, *map(str, numbers))

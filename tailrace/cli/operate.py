@@ -9,7 +9,7 @@ import json
 import logging
 import sys
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -401,7 +401,23 @@ def _match(match: Sequence[dict[str, Any]]) -> str:
 
 def _replica_words(replica: dict[str, Any]) -> str:
     flows = "" if replica["flows"] is None else f", {replica['flows']} flows{' left' * (replica['state'] != 'active')}"
-    return f"{replica['name']} ({replica['state']}{flows})"
+    behind = "".join(f", {each}" for each in in_step_words(replica.get("in_step", ())))
+    return f"{replica['name']} ({replica['state']}{flows}{behind})"
+
+
+def in_step_words(said: Iterable[dict[str, Any]]) -> Iterator[str]:
+    """How far a function in standby is behind each of those whose connections it gets."""
+    for each in said:
+        behind, lost = each["behind_ms"], ", ".join(f"{number} {name}" for name, number in each["not_taken"].items())
+        words = "not all connections yet" if behind is None else f"{behind / 1e3:.1f} s behind"
+        words += f" of {each['of']}" + (f" (not taken: {lost})" if lost else "")
+        yield f"{words}: {each['why']}" if each["why"] else words
+
+
+def in_step(name: str) -> list[dict[str, Any]]:
+    """The same of one function, as the service says it; nothing where none runs."""
+    replicas = [each for function in _found()["functions"] for each in function["replicas"]]
+    return next((each["in_step"] for each in replicas if each["name"] == name), [])
 
 
 def _show_bridge(bridge: dict[str, Any]) -> None:

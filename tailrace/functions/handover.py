@@ -1,4 +1,5 @@
-"""Connections that the instance of a function gives to the one that replaces it (dataplane/functions/handover.h).
+"""Connections that the instance of a function gives to the one that replaces it, or to the one that stands by to do so
+(dataplane/functions/handover.h).
 
 What the old one says is passed on as it is: the new one checks it. Nothing that either says can hold a change up for
 long, or stop it: connections that were not handed over are lost, as if the old one had crashed.
@@ -7,6 +8,7 @@ long, or stop it: connections that were not handed over are lost, as if the old 
 from __future__ import annotations
 
 import time
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from pydantic import BaseModel, NonNegativeInt, TypeAdapter, ValidationError
@@ -21,7 +23,9 @@ _FIRST_SECONDS, _LATER_SECONDS = 60.0, 10.0
 """For all pages of an instance: all that it has, while the old one carries the frames; what it has seen since."""
 
 
-class _Page(BaseModel):
+class Page(BaseModel):
+    """What an instance gives at once."""
+
     connections: str
     next: int
     tick: int
@@ -30,6 +34,27 @@ class _Page(BaseModel):
 
 
 _COUNTS = TypeAdapter(dict[str, NonNegativeInt])
+
+
+def hand_page(
+    state: State, old: Process, new: Process, at: int, which: Mapping[str, int], counts: dict[str, int]
+) -> Page:
+    """Hands over one page, from an entry on, of the connections that are asked for (`since` or `changed`); adds to
+    `counts` what became of them. Raises Mistake, Failure, ValidationError."""
+    page = Page.model_validate(call(state, old, "give_connections", **{"from": at}, **which))
+    told = {"told": page.told} if page.told else {}
+    if page.connections or told:
+        found = call(state, new, "take_connections", connections=page.connections, **told)
+        for name, number in _COUNTS.validate_python(found).items():
+            counts[name] = counts.get(name, 0) + number
+    if page.next and page.next <= at:
+        raise Fault(f"{old.name} does not come to an end of its connections")
+    return page
+
+
+def why_not(error: TailraceError | ValidationError) -> str:
+    """Why connections could not be handed over."""
+    return "its answer is no page of connections" if isinstance(error, ValidationError) else str(error)
 
 
 @dataclass
@@ -54,29 +79,19 @@ class HandOver:
         try:
             self._pages()
         except (TailraceError, ValidationError) as error:
-            self.why = "its answer is no page of connections" if isinstance(error, ValidationError) else str(error)
+            self.why = why_not(error)
 
     def _pages(self) -> None:
         seconds = self.patience if self.since is None else _LATER_SECONDS
         deadline, at, began = time.monotonic() + seconds, 1, None
         since = {} if self.since is None else {"since": self.since}
         while at:
-            page = _Page.model_validate(call(self.state, self.old, "give_connections", **{"from": at}, **since))
+            page = hand_page(self.state, self.old, self.new, at, since, self.counts)
             began = page.tick if began is None else began
-            told = {"told": page.told} if page.told else {}
-            if page.connections or told:
-                found = call(self.state, self.new, "take_connections", connections=page.connections, **told)
-                self._count(found)
-            if page.next and page.next <= at:
-                raise Fault(f"{self.old.name} does not come to an end of its connections")
             at = page.next
             if at and time.monotonic() > deadline:
                 raise Fault(f"{self.old.name} has not given all of its connections in {seconds:.0f} s")
         self.since = began
-
-    def _count(self, found: object) -> None:
-        for name, number in _COUNTS.validate_python(found).items():
-            self.counts[name] = self.counts.get(name, 0) + number
 
     def said(self) -> str | None:
         """What is to be said of it; None: there was nothing to hand over."""

@@ -38,6 +38,10 @@ KINDS = {
     "function.unhealthy": Kind("warning", "a function has failed its check again and again, and is killed"),
     "function.ended": Kind("info", "a function's process was ended by a change, or by an operator"),
     "function.took_over": Kind("warning", "a function in standby has the place of one that has ended"),
+    "function.in_step": Kind("info", "a function in standby knows the connections of the active one"),
+    "function.behind": Kind(
+        "warning", "connections cannot be handed over to a function in standby; it is tried again, after a pause"
+    ),
     "function.resized": Kind("info", "a function has more or fewer CPUs, by its load or by an operator"),
     "function.crowded": Kind(
         "warning", "a function's load asks for other CPUs, which it cannot have; it is tried again, after a pause"

@@ -64,6 +64,7 @@ from tailrace.node.pools import Pools, pooled
 from tailrace.node.record import Damaged, Held, Process, Record, State, holding, run_at_work
 from tailrace.node.restarts import Restarts
 from tailrace.node.server import Call, Refusal, Server, refusal_of
+from tailrace.node.standby import Standbys, pairs
 from tailrace.node.status import status
 from tailrace.node.supervisor import Supervisor
 from tailrace.process.plain import PlainFormatter, plain_lines
@@ -122,6 +123,7 @@ class Service:
         page = State(held.folder, Record(boot="")).page
         self.health = Health(self.server.loop, page, lambda name, why: self._say(name, "unhealthy", why))
         self.pools = Pools(self._fit_soon)
+        self.standbys = Standbys(State(held.folder, Record(boot="")), self._stands_by)
         self._queue: queue.PriorityQueue[_Work] = queue.PriorityQueue()
         self._timer: asyncio.Handle | None = None
         """For the next start of what has ended; the server's thread's."""
@@ -202,6 +204,7 @@ class Service:
             self.server.soon(self.supervisor.close)
             self.server.soon(lambda: self.health.watch(()))
             self.pools.watch(())
+            self.standbys.watch(())
             self.server.soon(self._refuse_waiting)  # also what was on its way
             self.server.stop()
 
@@ -382,6 +385,7 @@ class Service:
         cpus = (self._cpus - _pollers(record)) or self._cpus
         self.server.run_on(cpus)
         self.pools.watch(pooled(record), cpus)
+        self.standbys.watch(pairs(record), cpus)
 
     def _look_soon(self) -> None:
         """In the server's thread: a process has ended, as was wanted or not: that is known once no operation runs. What
@@ -530,6 +534,11 @@ class Service:
         """In the server's thread: something about a process."""
         self.server.publish(_kind(name, what), name, why=why)
 
+    def _stands_by(self, kind: str, name: str, details: dict[str, Any]) -> None:
+        """In a thread of its own: a function in standby is in step, or cannot be."""
+        with suppress(RuntimeError):  # the server has ended
+            self.server.soon(lambda: self.server.publish(kind, name, **details))
+
     def _fit_soon(self, name: str, count: int, load: float) -> None:
         """In a thread of its own: a function's load asks for so many CPUs."""
         self._queue.put(_Work(_OWN, lambda: self._fit(name, count, load)))
@@ -618,6 +627,9 @@ class Service:
             found = await self.server.loop.run_in_executor(None, status, self.held.folder)
             for process in found["processes"]:
                 process["again_in"] = self._restarts.pause(function_name(process["name"]), time.monotonic())
+            in_step = self.standbys.as_data()
+            for replica in (each for function in found["functions"] for each in function["replicas"]):
+                replica["in_step"] = in_step.get(replica["name"], [])
             return {**found, "service": {"pid": os.getpid(), "version": __version__}}
         future: asyncio.Future[Answer] = self.server.loop.create_future()
 

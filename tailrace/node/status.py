@@ -166,6 +166,7 @@ def _functions(plan: dict[str, Any], switch: dict[str, Any] | None, stopped: Col
                 "name": each["name"],
                 "state": "stopped" if each["name"] in stopped else each.get("state", "active"),
                 "flows": of_switch.get("flows"),
+                "in_step": [],
             }
         )
     return list(found.values())

@@ -168,7 +168,8 @@ class Balancer(Following):
             **({"secret": self.secret} if self.secret else {}),
         }
 
-    def refuses(self, replicas: int) -> str | None:
+    def refuses(self, replicas: int, standby: int) -> str | None:
+        del standby
         if replicas > 1:
             return f"{replicas} replicas would not see both directions of a connection; expected 1"
         return None

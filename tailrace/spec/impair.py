@@ -100,7 +100,8 @@ class Impair(Settings):
             )
         return self
 
-    def refuses(self, replicas: int) -> str | None:
+    def refuses(self, replicas: int, standby: int) -> str | None:
+        del standby
         delays = len(self.delay)
         if delays in (1, replicas):
             return None

@@ -54,9 +54,9 @@ class Settings(Model):
         """What its program's tables take of DPDK's memory, beside packet buffers."""
         return 0
 
-    def refuses(self, replicas: int) -> str | None:
-        """Why it cannot be with so many replicas; None if it can."""
-        del replicas
+    def refuses(self, replicas: int, standby: int) -> str | None:
+        """Why it cannot be with so many replicas, of which so many stand by; None if it can."""
+        del replicas, standby
         return None
 
     def told(self) -> dict[str, Any] | None:

@@ -571,7 +571,8 @@ class Function(Model):
                 raise ValueError(
                     f"{kind} says what a function of kind {kind} does, and this is {self.kind}; expected one"
                 )
-        why = self.own_settings.refuses(len(self.replicas))
+        standby = list(self.replicas.values()).count("standby")
+        why = self.own_settings.refuses(len(self.replicas), standby)
         if why is not None:
             raise ValueError(why)
         return self

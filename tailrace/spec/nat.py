@@ -122,10 +122,12 @@ class Nat(Following):
     def stands_for(self) -> tuple[str, ...]:
         return tuple(self.pool or ())
 
-    def refuses(self, replicas: int) -> str | None:
+    def refuses(self, replicas: int, standby: int) -> str | None:
         if self.pool is None:
             return "nat lacks 'pool', the addresses that stand for inside hosts; expected such as pool: 198.51.100.0/28"
-        return f"{replicas} replicas would have the same pool; expected 1" if replicas > 1 else None
+        if replicas - standby > 1:
+            return f"{replicas - standby} replicas would have the same pool; expected 1, and others in standby"
+        return None
 
     def problems(self) -> Iterator[tuple[Location, str]]:
         pool, inside = ([Network(each) for each in which] for which in (self.pool or [], self.inside))

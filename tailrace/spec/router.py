@@ -124,7 +124,8 @@ class Router(Settings):
         needed = _TABLES + _IPV4_ROUTE * self.ipv4_routes + _IPV6_ROUTE * self.ipv6_routes
         return -(-needed // (2 << 20)) * 2
 
-    def refuses(self, replicas: int) -> str | None:
+    def refuses(self, replicas: int, standby: int) -> str | None:
+        del standby
         return f"{replicas} replicas would have the same addresses; expected 1" if replicas > 1 else None
 
     def problems(self) -> Iterator[tuple[Location, str]]:

@@ -91,7 +91,8 @@ class Tunnel(Settings):
             *(f"{name}={value}" for name, value in given.items() if value is not None),
         )
 
-    def refuses(self, replicas: int) -> str | None:
+    def refuses(self, replicas: int, standby: int) -> str | None:
+        del standby
         for name, what in self._needed.items():
             if getattr(self, name) is None:
                 return f"tunnel lacks '{name}', {what}"

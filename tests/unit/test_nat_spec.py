@@ -54,6 +54,12 @@ def test_its_tables_have_room_for_the_pool() -> None:
     assert many - few >= 240 * 64512 * 3 // 8 >> 20
 
 
+def test_one_may_stand_by() -> None:
+    active, standby = plan(nat(where=", replicas: {1: active, 2: standby}")).functions
+    assert (active.state, standby.state) == ("active", "standby")
+    assert active.settings == standby.settings
+
+
 def test_what_is_written_reads_back_the_same() -> None:
     spec = parse_spec(nat(f"forwards: [{{{FORWARD}}}]"), "s")
     again = yaml.safe_dump(json.loads(spec.model_dump_json(by_alias=True, exclude_none=True)))
@@ -77,6 +83,7 @@ def test_what_is_written_reads_back_the_same() -> None:
         (nat("forwards: [{protocol: tcp, address: 198.51.100.1, port: 80, to: 8.8.8.8}]"), "8.8.8.8 is not in inside"),
         (nat(f"forwards: [{{{FORWARD}}}, {{{FORWARD}}}]"), "198.51.100.1:80 is that of forward 1 already"),
         (nat(where=", replicas: 2"), "2 replicas would have the same pool; expected 1"),
+        (nat(where=", replicas: {1: active, 2: draining, 3: standby}"), "2 replicas would have the same pool"),
         (nat("blok: 64"), "unknown key 'blok'.*did you mean block"),
     ],
 )
