@@ -1,5 +1,5 @@
-"""A firewall or a NAT is killed while another one stands by: connections that were established live on, with the same
-addresses and ports outside, between two real TCP/IP stacks."""
+"""A firewall or a NAT is killed while another one stands by, or the service in the middle of a change: connections that
+were established live on, with the same addresses and ports outside, between two real TCP/IP stacks."""
 
 from __future__ import annotations
 
@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from dying_service import dying_service
 from one_network import Host
 from running_node import Command, needs_a_node, open_folder, wait_until
 
@@ -94,6 +95,12 @@ class Scene:
     right: Host
     command: Command
 
+    def spec(self, function: str) -> Path:
+        return self.command.spec(
+            f"functions:\n  gate:\n    {function}"
+            f"chains: {{wan: [{{if: {self.left.namespace}}}, gate, {{if: {self.right.namespace}}}]}}\n"
+        )
+
     def in_step(self, name: str) -> dict[str, Any]:
         """What the service says of a replica; nothing where that is not in standby."""
         replicas = self.command.status()["functions"][0]["replicas"]
@@ -132,32 +139,34 @@ class Scene:
                 del wanted[0]
 
 
-@pytest.fixture(name="scene", params=KINDS)
-def fixture_scene(request: pytest.FixtureRequest, tailrace: Path, tmp_path: Path) -> Iterator[Scene]:
+@contextmanager
+def joined(tailrace: Path, tmp_path: Path, function: str) -> Iterator[Scene]:
+    """Two hosts with a function between them."""
     mark = os.getpid() % 100_000
     hosts = (Host(f"tsl{mark}", 1), Host(f"tsr{mark}", 2))
-    kind = request.param
     with open_folder() as folder:
         command = Command(tailrace, tmp_path, folder / "state")
         try:
             for host in hosts:
                 host.make()
             hosts[1].run("ip", "route", "add", POOL, "via", hosts[0].addresses[4])
-            command(
-                "up",
-                command.spec(
-                    f"functions:\n  gate:\n    kind: {kind}\n    replicas: {{1: active, 2: standby}}\n"
-                    f"    {kind}:\n      {KINDS[kind]}\n"
-                    f"chains: {{wan: [{{if: {hosts[0].namespace}}}, gate, {{if: {hosts[1].namespace}}}]}}\n"
-                ),
-            )
+            scene = Scene(*hosts, command)
+            command("up", scene.spec(function))
             wait_until(partial(hosts[0].reaches, hosts[1].addresses[4]))
-            yield Scene(*hosts, command)
+            yield scene
         finally:
             command("down")
             for host in hosts:
                 host.remove()
         assert not command.leftovers()
+
+
+@pytest.fixture(name="scene", params=KINDS)
+def fixture_scene(request: pytest.FixtureRequest, tailrace: Path, tmp_path: Path) -> Iterator[Scene]:
+    kind = request.param
+    settings = f"    {kind}:\n      {KINDS[kind]}\n"
+    with joined(tailrace, tmp_path, f"kind: {kind}\n    replicas: {{1: active, 2: standby}}\n{settings}") as scene:
+        yield scene
 
 
 @contextmanager
@@ -196,3 +205,31 @@ def test_established_connections_outlive_the_active_one(scene: Scene) -> None:
         left = found.answer("at last")
         print(f"{left} of {more} connections live on")
         assert left >= 0.99 * more
+
+
+@pytest.mark.whole
+@pytest.mark.parametrize("when", ["before", "after"])
+def test_they_outlive_a_service_that_is_killed_at_any_step_of_a_change(
+    tailrace: Path, tmp_path: Path, when: str
+) -> None:
+    """The change replaces the instance, at each step by another one."""
+
+    def function(connections: int) -> str:
+        return f"kind: firewall\n    firewall: {{connections: {connections}, {KINDS['firewall']}}}\n"
+
+    with joined(tailrace, tmp_path, function(1000)) as scene, flows(scene) as found:
+        assert found.open(FLOWS) == FLOWS
+        step, done = 0, 1
+        while done:
+            step += 1
+            spec = scene.spec(function(1000 + step))
+            with dying_service(scene.command, step, when) as service:
+                done = scene.command("apply", spec, status=None).returncode
+                if done == 0:
+                    os.kill(service.pid, signal.SIGTERM)  # it had more steps to go
+            if done:
+                assert found.answer("meanwhile") == FLOWS, step
+                scene.command("apply", spec)
+            assert found.answer("after") == FLOWS, step
+        print(f"{step - 1} steps")
+        assert step > 2

@@ -16,12 +16,13 @@ from typing import Any
 
 import pytest
 from clean_machine import PLAIN, things
+from dying_service import answers, dying_service
 from front_end import RECEIVES, FrontEnd
 from running_node import Command, kill_all, needs_a_node, wait_until
 from test_apply import BASE, HEAVIER, MORE, Traffic, planned
 from test_up_resumes import configuration, kill_switch, process
 
-from tailrace.node.client import Client, ask
+from tailrace.node.client import Client
 from tailrace.node.record import peek
 from tailrace.switch.config import function_name
 from tailrace.switch.control import Control
@@ -336,49 +337,6 @@ def test_what_is_changed_while_it_is_measured_is_no_result(command: Command) -> 
 
 
 # --- its own death -------------------------------------------------------------------------------------------------
-
-#: The service, which is killed when the record is written for the n-th time: before that, or after it.
-DYING = """\
-import os, signal, sys
-from tailrace.node.record import State
-from tailrace.node import service
-left, after, save = int(sys.argv[1]), sys.argv[2] == "after", State.save
-def dying(self):
-    global left
-    left -= 1
-    if left == 0 and not after:
-        os.kill(os.getpid(), signal.SIGKILL)
-    save(self)
-    if left == 0:
-        os.kill(os.getpid(), signal.SIGKILL)
-State.save = dying
-sys.exit(service.main([sys.argv[3], "--while-up"]))
-"""
-
-
-@contextmanager
-def dying_service(command: Command, step: int, when: str) -> Iterator[subprocess.Popen[bytes]]:
-    """In the place of the one that runs."""
-    ask(command.state, "service.stop", start=False)
-    started = subprocess.Popen(
-        [sys.executable, "-c", DYING, str(step), when, command.state], env=command.environment, cwd=command.folder
-    )
-    try:
-        wait_until(lambda: answers(command, started.pid))
-        yield started
-    except BaseException:
-        started.kill()
-        raise
-    finally:
-        started.wait(timeout=30)
-
-
-def answers(command: Command, pid: int) -> bool:
-    try:
-        return command.service() == pid
-    except Exception:
-        return False
-
 
 FIREWALL = MORE.replace("second: skeleton", "second: {kind: firewall, firewall: {rules: [{action: allow}]}}")
 CUT_SHORT = {
