@@ -2,7 +2,8 @@
 
 Both instances are real, and have nothing to forward. The old one gets its connections in the same way, as records that
 are made here. Then the node's own hand-over (functions/handover.py) is timed: first of all that there is, and once more
-of what was seen since, which is when frames have been led to the new one.
+of what was seen since, which is when frames have been led to the new one. Last, rounds that keep a standby in step
+(node/standby.py), in which nothing has changed.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
+from statistics import median
 
 from tailrace import __version__
 from tailrace.bench.compare import Plan, Side, Step, compare, total_seconds
@@ -26,6 +28,7 @@ from tailrace.functions.program import NAME, control_beside, wait_until_ready
 from tailrace.functions.show import call
 from tailrace.measure.progress import Reporter
 from tailrace.node.record import Process
+from tailrace.node.standby import InStep, Pair
 from tailrace.observe.pcap import header
 from tailrace.process.process import Limits, undisturbed
 from tailrace.process.programs import own_program
@@ -43,6 +46,7 @@ _READY_SECONDS = 60.0
 _SLOWEST = 10_000
 """Connections a second, of a host that has no time."""
 _START_SECONDS = 20.0
+_ROUNDS = 20
 
 
 @dataclass(frozen=True)
@@ -156,7 +160,15 @@ def _measured(plan: HandOverPlan, setting: Setting, old: Process, new: Process) 
     taken = hand_over.counts.get("taken", 0)
     if hand_over.why is not None or taken < 0.999 * plan.connections:
         raise Fault(f"{taken} of {plan.connections} connections were handed over: {hand_over.said()}")
+    in_step = InStep(setting.launcher.state, Pair(old, new, refresh=3600.0))
+    in_step.round()
+    rounds = []
+    for _ in range(_ROUNDS):
+        began_round = time.monotonic()
+        in_step.round()
+        rounds.append(time.monotonic() - began_round)
     return {
+        "round_seconds": round(median(rounds), 4),
         "seconds": round(first - began, 3),
         "rest_seconds": round(rest, 3),
         "per_second": round(taken / (first - began)),

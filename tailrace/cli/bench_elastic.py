@@ -80,6 +80,7 @@ def handover(
 
     Two instances, neither of which has frames to forward. all: every connection, which in `apply` is before frames are
     led to the new instance. rest: once more, what was seen since; here that is nothing, so it is the time to look.
+    round: one of those that keep a standby in step, ten a second at most, likewise with nothing that has changed.
     """
     finish(
         lambda: bench_handover.HandOverPlan(pairs=pairs, connections=connections),
@@ -91,6 +92,7 @@ def handover(
                 Column("seconds", "all s", 2),
                 Column("rest_seconds", "rest s", 3),
                 Column("per_second", "connections/s", 0),
+                Column("round_seconds", "round s", 4),
             ],
             notes=["Established TCP connections over IPv4, by the node's own calls, on two cores."],
         ),
