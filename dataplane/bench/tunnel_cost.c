@@ -36,12 +36,12 @@ static struct subject {
 };
 static double nothing_in, nothing_out; /* the skeleton's, of frames that are as long as what comes */
 
-static struct balancer_address address(bool six, uint8_t last)
+static struct ip_address address(bool six, uint8_t last)
 {
-	struct balancer_address address = {.bytes = {192, 0, 2, last}, .family = HEADERS_IPV4};
+	struct ip_address address = {.bytes = {192, 0, 2, last}, .family = HEADERS_IPV4};
 
 	if (six)
-		address = (struct balancer_address){.bytes = {0x20, 1, 0xd, 0xb8, [15] = last}, .family = HEADERS_IPV6};
+		address = (struct ip_address){.bytes = {0x20, 1, 0xd, 0xb8, [15] = last}, .family = HEADERS_IPV6};
 	return address;
 }
 

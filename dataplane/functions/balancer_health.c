@@ -58,8 +58,8 @@ static void ask(struct balancer *balancer, const struct balancer_end *end, uint6
 	if (leader->health.asked != 0 && now - leader->health.asked < ASK_AGAIN)
 		return;
 	if (send_frame(balancer, 1, frame,
-		       balancer_write_question(frame, own_of(balancer),
-					       balancer_next_hop(&balancer->set, own_of(balancer), end))))
+		       neighbour_write_question(frame, &own_of(balancer)->station,
+						balancer_next_hop(&balancer->set, own_of(balancer), end))))
 		leader->health.asked = now;
 }
 
@@ -159,7 +159,7 @@ static bool is_led(const struct balancer *balancer)
 /* ------- frames in ------- */
 
 /* All that have this next hop have its MAC address now. */
-static bool take_neighbour(struct balancer *balancer, const struct balancer_neighbour *neighbour, uint64_t now)
+static bool take_neighbour(struct balancer *balancer, const struct neighbour *neighbour, uint64_t now)
 {
 	struct balancer_set *set = &balancer->set;
 	const struct balancer_own *own = own_of(balancer);
@@ -238,7 +238,7 @@ static bool take(struct balancer *balancer, const struct rte_mbuf *mbuf, uint64_
 {
 	uint8_t head[PARSE_BYTES], answer[BALANCER_FRAME];
 	const uint32_t size = inspect_copy(mbuf, head);
-	struct balancer_neighbour neighbour;
+	struct neighbour neighbour;
 	struct inspected frame;
 	const enum verdict verdict = inspect(head, size, mbuf->pkt_len, &frame);
 	static const uint8_t nobody[16];
@@ -253,13 +253,14 @@ static bool take(struct balancer *balancer, const struct rte_mbuf *mbuf, uint64_
 	/* It was for the balancer when it came. */
 	if (verdict != VERDICT_PASS ||
 	    !balancer_frame_asks(atomic_load(&balancer->set.table), head, size, mbuf->port) ||
-	    !balancer_read_neighbour(head, size, &neighbour))
+	    !neighbour_read(head, size, &neighbour))
 		return false;
 	if (neighbour.answer)
 		return mbuf->port == 1 && take_neighbour(balancer, &neighbour, now);
 	/* Who tries whether an address is free (RFC 4862, 5.4; RFC 5227) hears nothing, and there is nobody to tell. */
 	if (memcmp(neighbour.source.bytes, nobody, sizeof(nobody)) != 0)
-		send_frame(balancer, mbuf->port, answer, balancer_write_answer(answer, own_of(balancer), &neighbour));
+		send_frame(balancer, mbuf->port, answer,
+			   neighbour_write_answer(answer, &own_of(balancer)->station, &neighbour));
 	return false;
 }
 

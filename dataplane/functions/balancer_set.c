@@ -35,7 +35,7 @@ static inline uint64_t endpoint_hash(const uint8_t *address, uint8_t family, uin
 	return hash_mix(hash_of(address, family), ((uint64_t)port << 8 | protocol) ^ HASH_2);
 }
 
-static inline bool same_address(const struct balancer_address *one, const uint8_t *bytes, uint8_t family)
+static inline bool same_address(const struct ip_address *one, const uint8_t *bytes, uint8_t family)
 {
 	return one->family == family && memcmp(one->bytes, bytes, sizeof(one->bytes)) == 0;
 }
@@ -86,7 +86,7 @@ unsigned balancer_table_whose(const struct balancer_table *table, const uint8_t 
 
 /* ------- making a table ------- */
 
-static void add_endpoint(struct balancer_table *table, const struct balancer_address *address, uint16_t port,
+static void add_endpoint(struct balancer_table *table, const struct ip_address *address, uint16_t port,
 			 uint8_t protocol, uint16_t value)
 {
 	uint64_t at = endpoint_hash(address->bytes, address->family, port, protocol);
@@ -96,7 +96,7 @@ static void add_endpoint(struct balancer_table *table, const struct balancer_add
 	table->endpoints[at & MASK] = value;
 }
 
-static void add_address(struct balancer_table *table, const struct balancer_address *address, enum balancer_kind kind,
+static void add_address(struct balancer_table *table, const struct ip_address *address, enum balancer_kind kind,
 			bool direct)
 {
 	uint64_t at = hash_of(address->bytes, address->family);
@@ -168,8 +168,8 @@ static void free_table(struct balancer_table *table, const struct balancer_table
 static void index_set(const struct balancer_set *set, struct balancer_table *table)
 {
 	for (unsigned i = 0; i < 2; i++)
-		if (table->own.addresses[i].family != HEADERS_OTHER)
-			add_address(table, &table->own.addresses[i], BALANCER_OWN, false);
+		if (table->own.station.addresses[i].family != HEADERS_OTHER)
+			add_address(table, &table->own.station.addresses[i], BALANCER_OWN, false);
 	for (uint16_t i = 1; i < BALANCER_SERVICE_NUMBERS; i++) {
 		const struct balancer_service *service = &set->services[i];
 
@@ -323,7 +323,7 @@ static void name_leaders(struct balancer_set *set, const struct balancer_setting
 {
 	for (unsigned i = 0; i < set->nb_used; i++) {
 		struct balancer_end *end = &set->ends[set->used[i]];
-		const struct balancer_address *hop = balancer_next_hop(set, &settings->own, end);
+		const struct ip_address *hop = balancer_next_hop(set, &settings->own, end);
 		unsigned first = 0;
 
 		while (memcmp(balancer_next_hop(set, &settings->own, &set->ends[set->used[first]]), hop,

@@ -18,6 +18,7 @@
 
 #include "common/control.h"
 #include "maglev.h"
+#include "neighbours.h"
 #include "steer/parse.h"
 
 enum {
@@ -31,14 +32,9 @@ enum {
 
 enum balancer_probe_kind { BALANCER_TCP, BALANCER_ECHO, BALANCER_NEIGHBOUR };
 
-struct balancer_address {
-	uint8_t bytes[16]; /* in network order; of IPv4 the first four, and zeros */
-	uint8_t family;	   /* enum headers_family; HEADERS_OTHER: there is none */
-};
-
 struct balancer_service {
 	/* What it is; never another while a table has it. */
-	struct balancer_address address;
+	struct ip_address address;
 	uint16_t port;
 	uint8_t protocol;
 	bool direct; /* only the MAC address is changed */
@@ -54,7 +50,7 @@ enum balancer_state { BALANCER_FREE, BALANCER_REMOVED, BALANCER_DOWN, BALANCER_U
 
 struct balancer_end {
 	/* What it is; never another while a table or a connection has it. */
-	struct balancer_address address;
+	struct ip_address address;
 	uint16_t port;
 	uint16_t service;
 
@@ -84,8 +80,8 @@ enum balancer_kind { BALANCER_NOBODY, BALANCER_VIRTUAL, BALANCER_OWN, BALANCER_E
 
 /* Of the balancer itself. */
 struct balancer_own {
-	struct balancer_address addresses[2], gateways[2]; /* IPv4's, IPv6's */
-	uint8_t mac[6];
+	struct station station;
+	struct ip_address gateways[2]; /* IPv4's, IPv6's */
 	uint64_t secret[2];
 };
 
@@ -98,7 +94,7 @@ struct balancer_table {
 	uint16_t addresses[BALANCER_INDEX];	    /* by hash: a place in the list, from 1 */
 	unsigned nb_addresses;
 	struct {
-		struct balancer_address address;
+		struct ip_address address;
 		uint8_t kind; /* enum balancer_kind */
 		bool direct;  /* virtual: a back end may answer from there */
 	} list[2 + BALANCER_SERVICES + BALANCER_ENDS + 1];
@@ -150,17 +146,11 @@ static inline bool balancer_end_is_up(const struct balancer_end *end)
 	return atomic_load_explicit(&end->state, memory_order_acquire) == BALANCER_UP;
 }
 
-static inline unsigned balancer_version(uint8_t family) /* of addresses[] and gateways[] */
-{
-	return family == HEADERS_IPV6;
-}
-
 /* What an end's frames go to first: a gateway, if there is one, but not of mode direct. */
-static inline const struct balancer_address *balancer_next_hop(const struct balancer_set *set,
-							       const struct balancer_own *own,
-							       const struct balancer_end *end)
+static inline const struct ip_address *balancer_next_hop(const struct balancer_set *set, const struct balancer_own *own,
+							 const struct balancer_end *end)
 {
-	const struct balancer_address *gateway = &own->gateways[balancer_version(end->address.family)];
+	const struct ip_address *gateway = &own->gateways[ip_version(end->address.family)];
 
 	return gateway->family != HEADERS_OTHER && !set->services[end->service].direct ? gateway : &end->address;
 }

@@ -21,36 +21,25 @@ enum {
 
 /* ------- addresses ------- */
 
-static bool read_address(const char *text, struct balancer_address *address)
-{
-	*address = (struct balancer_address){.family = HEADERS_IPV4};
-	if (inet_pton(AF_INET, text, address->bytes) == 1)
-		return true;
-	address->family = HEADERS_IPV6;
-	return inet_pton(AF_INET6, text, address->bytes) == 1;
-}
-
-static bool same(const struct balancer_address *one, const struct balancer_address *other)
+static bool same(const struct ip_address *one, const struct ip_address *other)
 {
 	return memcmp(one, other, sizeof(*one)) == 0;
 }
 
-static bool field_address(struct fields *fields, const struct place *at, json_t *object,
-			  struct balancer_address *address)
+static bool field_address(struct fields *fields, const struct place *at, json_t *object, struct ip_address *address)
 {
 	const char *text;
 
 	if (!field_text(fields, at, object, "address", true, &text))
 		return false;
-	if (!read_address(text, address))
+	if (!ip_address_read(text, address))
 		return wrong(fields, &(struct place){.up = at, .key = "address"},
 			     "expected an IPv4 or IPv6 address, not '%s'", text);
 	return true;
 }
 
 /* One of each IP version at most. */
-static bool field_addresses(struct fields *fields, json_t *document, const char *key,
-			    struct balancer_address addresses[2])
+static bool field_addresses(struct fields *fields, json_t *document, const char *key, struct ip_address addresses[2])
 {
 	const struct place at = {.key = key};
 	json_t *list, *each;
@@ -59,27 +48,16 @@ static bool field_addresses(struct fields *fields, json_t *document, const char 
 	if (!field_list(fields, NULL, document, key, &list))
 		return false;
 	json_array_foreach (list, i, each) {
-		struct balancer_address address;
+		struct ip_address address;
 
-		if (!json_is_string(each) || !read_address(json_string_value(each), &address))
+		if (!json_is_string(each) || !ip_address_read(json_string_value(each), &address))
 			return wrong(fields, &(struct place){.up = &at, .index = i},
 				     "expected an IPv4 or IPv6 address");
-		if (addresses[balancer_version(address.family)].family != HEADERS_OTHER)
+		if (addresses[ip_version(address.family)].family != HEADERS_OTHER)
 			return wrong(fields, &at, "expected one address of each IP version");
-		addresses[balancer_version(address.family)] = address;
+		addresses[ip_version(address.family)] = address;
 	}
 	return true;
-}
-
-void balancer_make_mac(struct balancer_own *own)
-{
-	const struct balancer_address *source = &own->addresses[own->addresses[0].family == HEADERS_OTHER];
-	uint64_t words[2], hash;
-
-	memcpy(words, source->bytes, sizeof(words));
-	hash = hash_mix(words[0] ^ HASH_0, words[1] ^ HASH_1);
-	own->mac[0] = 0x02;
-	memcpy(own->mac + 1, &hash, sizeof(own->mac) - 1);
 }
 
 /* ------- services ------- */
@@ -160,7 +138,7 @@ static bool read_end(struct fields *fields, const struct place *at, json_t *obje
 	end->weight = (uint16_t)weight;
 	if (end->address.family != service->address.family)
 		return wrong(fields, at, "its address is not of the IP version of its service");
-	if (settings->own.addresses[balancer_version(end->address.family)].family == HEADERS_OTHER)
+	if (settings->own.station.addresses[ip_version(end->address.family)].family == HEADERS_OTHER)
 		return wrong(fields, at, "there is no source of the IP version of its address");
 	if (service->direct && end->port != service->port)
 		return wrong(fields, at, "expected the port of its service in mode direct");
@@ -230,9 +208,9 @@ static bool read_service(struct fields *fields, const struct place *at, json_t *
 static bool check_addresses(struct fields *fields, const struct balancer_settings *settings)
 {
 	for (unsigned i = 0; i < settings->nb_services; i++) {
-		const struct balancer_address *virtual = &settings->services[i].address;
+		const struct ip_address *virtual = &settings->services[i].address;
 
-		if (same(virtual, &settings->own.addresses[balancer_version(virtual->family)]))
+		if (same(virtual, &settings->own.station.addresses[ip_version(virtual->family)]))
 			return wrong(fields, NULL, "the address of service '%s' is the balancer's own",
 				     settings->services[i].name);
 		for (unsigned j = 0; j < settings->nb_ends; j++)
@@ -241,9 +219,9 @@ static bool check_addresses(struct fields *fields, const struct balancer_setting
 					     settings->services[i].name, settings->ends[j].end.name);
 	}
 	for (unsigned j = 0; j < settings->nb_ends; j++) {
-		const struct balancer_address *address = &settings->ends[j].end.address;
+		const struct ip_address *address = &settings->ends[j].end.address;
 
-		if (same(address, &settings->own.addresses[balancer_version(address->family)]))
+		if (same(address, &settings->own.station.addresses[ip_version(address->family)]))
 			return wrong(fields, NULL, "the address of back end '%s' is the balancer's own",
 				     settings->ends[j].end.name);
 	}
@@ -259,12 +237,12 @@ static bool read_document(struct fields *fields, json_t *document, struct balanc
 	size_t i;
 
 	if (!field_keys(fields, NULL, document, known) ||
-	    !field_addresses(fields, document, "source", settings->own.addresses) ||
+	    !field_addresses(fields, document, "source", settings->own.station.addresses) ||
 	    !field_addresses(fields, document, "gateway", settings->own.gateways) ||
 	    !field_text(fields, NULL, document, "secret", false, &secret) ||
 	    !field_list(fields, NULL, document, "services", &services))
 		return false;
-	balancer_make_mac(&settings->own);
+	station_make_mac(&settings->own.station);
 	settings->has_secret = secret != NULL;
 	for (size_t at = 0; secret != NULL && secret[at] != '\0'; at++)
 		for (unsigned j = 0; j < 2; j++)

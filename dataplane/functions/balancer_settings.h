@@ -25,7 +25,4 @@ struct balancer_settings {
 /* As balancer_set_take() has it; for the caller to free.  NULL with the error filled in. */
 struct balancer_settings *balancer_settings_read(json_t *params, struct control_error *error);
 
-/* A station's address that is not another one's: a local one, made of the IP address. */
-void balancer_make_mac(struct balancer_own *own);
-
 #endif

@@ -14,7 +14,7 @@ enum { TEXT = INET6_ADDRSTRLEN + 16 };
 static const char *const states[] = {
 	[BALANCER_FREE] = "free", [BALANCER_REMOVED] = "removed", [BALANCER_DOWN] = "down", [BALANCER_UP] = "up"};
 
-static void write_end(char *text, const struct balancer_address *address, uint16_t port)
+static void write_end(char *text, const struct ip_address *address, uint16_t port)
 {
 	const bool six = address->family == HEADERS_IPV6;
 	char words[INET6_ADDRSTRLEN];

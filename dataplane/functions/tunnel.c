@@ -12,10 +12,9 @@
 #include <rte_cycles.h>
 #include <rte_ether.h>
 
-#include "balancer_frames.h"
-#include "balancer_settings.h"
 #include "common/log.h"
 #include "inspect.h"
+#include "neighbours.h"
 #include "router_headers.h"
 #include "tunnel.h"
 
@@ -37,7 +36,7 @@ static void give_own(struct tunnel *tunnel, uint16_t queue, struct rte_mbuf *mbu
 static void ask(struct tunnel *tunnel, uint16_t queue, uint64_t tsc)
 {
 	uint64_t before = atomic_load_explicit(&tunnel->asked, memory_order_relaxed);
-	uint8_t frame[BALANCER_FRAME];
+	uint8_t frame[NEIGHBOUR_FRAME];
 	struct rte_mbuf *mbuf;
 
 	/* One thread asks. */
@@ -48,7 +47,7 @@ static void ask(struct tunnel *tunnel, uint16_t queue, uint64_t tsc)
 		atomic_store(&tunnel->mac, 0);
 	mbuf = rte_pktmbuf_alloc(tunnel->pool);
 	if (mbuf != NULL)
-		give_own(tunnel, queue, mbuf, frame, balancer_write_question(frame, &tunnel->own, &tunnel->next));
+		give_own(tunnel, queue, mbuf, frame, neighbour_write_question(frame, &tunnel->own, &tunnel->next));
 }
 
 /* Where frames to the other end go; 0: not known. */
@@ -62,12 +61,12 @@ static inline uint64_t next_hop(struct tunnel *tunnel, uint16_t queue, uint64_t 
 	return mac;
 }
 
-static bool same(const struct balancer_address *one, const struct balancer_address *other)
+static bool same(const struct ip_address *one, const struct ip_address *other)
 {
 	return one->family == other->family && memcmp(one->bytes, other->bytes, sizeof(one->bytes)) == 0;
 }
 
-static void take_answer(struct tunnel *tunnel, const struct balancer_neighbour *answer, uint64_t tsc)
+static void take_answer(struct tunnel *tunnel, const struct neighbour *answer, uint64_t tsc)
 {
 	const uint64_t asked = atomic_load(&tunnel->asked), mac = router_mac(answer->mac);
 
@@ -85,18 +84,18 @@ static void neighbours(struct tunnel *tunnel, struct rte_mbuf *mbuf, const uint8
 		       uint64_t tsc)
 {
 	struct tunnel_counters *counters = &tunnel->queues[queue].counters[1];
-	struct balancer_neighbour said;
+	struct neighbour said;
 	struct inspected frame;
-	uint8_t answer[BALANCER_FRAME];
+	uint8_t answer[NEIGHBOUR_FRAME];
 
 	function_count(&counters->neighbours, 1);
-	if (inspect(head, size, mbuf->pkt_len, &frame) == VERDICT_PASS && balancer_read_neighbour(head, size, &said)) {
+	if (inspect(head, size, mbuf->pkt_len, &frame) == VERDICT_PASS && neighbour_read(head, size, &said)) {
 		if (said.answer) {
 			take_answer(tunnel, &said, tsc);
 		} else if (same(&said.target, &tunnel->headers.ends.local)) {
 			if (tunnel->queues[queue].nb_own < TUNNEL_OWN) {
 				give_own(tunnel, queue, mbuf, answer,
-					 balancer_write_answer(answer, &tunnel->own, &said));
+					 neighbour_write_answer(answer, &tunnel->own, &said));
 				return;
 			}
 			function_count(&counters->drop_questions, 1);
@@ -215,9 +214,9 @@ void tunnel_begin(struct tunnel *tunnel, const struct tunnel_settings *with, str
 	struct tunnel_ends ends = with->ends;
 
 	*tunnel = (struct tunnel){.pool = pool, .fixed = with->neighbour != 0, .mac = with->neighbour};
-	tunnel->own.addresses[balancer_version(ends.local.family)] = ends.local;
+	tunnel->own.addresses[ip_version(ends.local.family)] = ends.local;
 	if (router_mac(ends.mac) == 0) {
-		balancer_make_mac(&tunnel->own);
+		station_make_mac(&tunnel->own);
 		memcpy(ends.mac, tunnel->own.mac, sizeof(ends.mac));
 	}
 	memcpy(tunnel->own.mac, ends.mac, sizeof(ends.mac));

@@ -27,8 +27,8 @@ struct tunnel_counters {
 
 struct tunnel_settings {
 	struct tunnel_ends ends;
-	struct balancer_address gateway; /* HEADERS_OTHER: the other end is on the link */
-	uint64_t neighbour;		 /* its MAC address, if it is given; 0: it is asked for */
+	struct ip_address gateway; /* HEADERS_OTHER: the other end is on the link */
+	uint64_t neighbour;	   /* its MAC address, if it is given; 0: it is asked for */
 };
 
 #define TUNNEL_SETTINGS_DEFAULT        \
@@ -38,8 +38,8 @@ struct tunnel_settings {
 
 struct tunnel {
 	struct tunnel_headers headers;
-	struct balancer_own own;
-	struct balancer_address next; /* whom outer frames go to first */
+	struct station own;
+	struct ip_address next; /* whom outer frames go to first */
 	struct rte_mempool *pool;
 	bool fixed;		   /* the next hop's MAC address is given */
 	_Atomic uint64_t mac;	   /* the next hop's, in the low 48 bits as they lie in memory; 0: not known */

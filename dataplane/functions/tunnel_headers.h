@@ -12,7 +12,7 @@
 
 #include <rte_mbuf.h>
 
-#include "balancer_set.h"
+#include "neighbours.h"
 
 /* Why a frame is dropped, each with a counter of this name (drop_...): on its way into the tunnel ... */
 #define TUNNEL_DROPS_IN(X)                                                                            \
@@ -70,7 +70,7 @@ enum {
 struct tunnel_ends {
 	enum tunnel_protocol protocol;
 	uint32_t vni;
-	struct balancer_address local, remote;
+	struct ip_address local, remote;
 	uint8_t mac[6];
 	uint16_t port; /* UDP's, of the destination */
 	uint16_t mtu;  /* of the outer IP packet */

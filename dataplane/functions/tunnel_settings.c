@@ -14,13 +14,9 @@ enum {
 	MTU_MOST = 9216,
 };
 
-static const char *take_address(struct balancer_address *address, const char *value)
+static const char *take_address(struct ip_address *address, const char *value)
 {
-	*address = (struct balancer_address){.family = HEADERS_IPV4};
-	if (inet_pton(AF_INET, value, address->bytes) == 1)
-		return NULL;
-	address->family = HEADERS_IPV6;
-	return inet_pton(AF_INET6, value, address->bytes) == 1 ? NULL : "an IPv4 or IPv6 address";
+	return ip_address_read(value, address) ? NULL : "an IPv4 or IPv6 address";
 }
 
 static const char *take_mac(uint8_t *mac, const char *value)

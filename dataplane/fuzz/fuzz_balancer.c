@@ -69,7 +69,7 @@ static void check_own(struct rte_mbuf *mbuf)
 	const enum verdict verdict = inspect(head, size, rte_pktmbuf_pkt_len(mbuf), &frame);
 
 	check(verdict == VERDICT_PASS || verdict == VERDICT_FLOW);
-	check(memcmp(head + 6, atomic_load(&the_balancer.set.table)->own.mac, 6) == 0);
+	check(memcmp(head + 6, atomic_load(&the_balancer.set.table)->own.station.mac, 6) == 0);
 	rte_pktmbuf_free(mbuf);
 }
 

@@ -593,7 +593,7 @@ static void it_answers_for_its_addresses_on_their_sides(void **state)
 		copy_out(&answered, burst[0]);
 		assert_int_equal(answered.bytes[5], 7);
 		assert_int_equal(answered.bytes[14 + 7], RTE_ARP_OP_REPLY);
-		assert_memory_equal(answered.bytes + 6, atomic_load(&the_balancer.set.table)->own.mac, 6);
+		assert_memory_equal(answered.bytes + 6, atomic_load(&the_balancer.set.table)->own.station.mac, 6);
 		assert_memory_equal(answered.bytes + 14 + 14, in == 0 ? virtual : own, 4);
 		expect(PASS, 1 - in, question); /* from the other side it is not for the balancer */
 	}
@@ -619,7 +619,7 @@ static void it_answers_solicitations(void **state)
 	check_sums(&answered);
 	assert_int_equal(answered.bytes[5], 7); /* the frame's sender, because there is no option */
 	assert_int_equal(payload_of(&answered)[0], 136);
-	assert_memory_equal(payload_of(&answered) + 26, atomic_load(&the_balancer.set.table)->own.mac, 6);
+	assert_memory_equal(payload_of(&answered) + 26, atomic_load(&the_balancer.set.table)->own.station.mac, 6);
 }
 
 static void what_is_of_no_service_passes_as_it_came(void **state)

@@ -20,12 +20,12 @@ static struct rte_mempool *pool;
 static struct tunnel here, there; /* two ends of one tunnel */
 static uint64_t now = 1ULL << 40; /* TSC */
 
-static struct balancer_address address(bool six, uint8_t last)
+static struct ip_address address(bool six, uint8_t last)
 {
-	struct balancer_address address = {.bytes = {192, 0, 2, last}, .family = HEADERS_IPV4};
+	struct ip_address address = {.bytes = {192, 0, 2, last}, .family = HEADERS_IPV4};
 
 	if (six)
-		address = (struct balancer_address){.bytes = {0x20, 1, 0xd, 0xb8, [15] = last}, .family = HEADERS_IPV6};
+		address = (struct ip_address){.bytes = {0x20, 1, 0xd, 0xb8, [15] = last}, .family = HEADERS_IPV6};
 	return address;
 }
 
