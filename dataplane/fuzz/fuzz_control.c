@@ -28,6 +28,7 @@
 #include "switch/generation.h"
 #include "switch/observe.h"
 #include "switch/pages.h"
+#include "switch/parking.h"
 #include "switch/switch.h"
 
 enum { LONGEST = 4096, CALLERS = 2, LINES = 4, FILE_MOST = 16 << 20 };
@@ -179,6 +180,12 @@ static void begin_anew(void)
 		json_decref(observe_capture_stop(&state, params, &error));
 		json_decref(params);
 	}
+	for (unsigned id = 1; id <= state.observation.last_parking; id++) {
+		params = json_pack("{s:i}", "park", id);
+		json_decref(parking_stop(&state, params, &error));
+		json_decref(params);
+	}
+	state.observation.last_parking = 0;
 	params = json_object();
 	json_decref(observe_trace_stop(&state, params, &error));
 	json_decref(params);

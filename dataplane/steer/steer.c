@@ -62,6 +62,8 @@ static void count_hops(const struct passage *passage, const struct egress *egres
 			COUNT_HOP(target, bytes, packet->length);
 		} else if (i < given.dealt) {
 			COUNT_HOP(target, drop_receiver_too_small, 1);
+		} else if (unlikely(given.kept_off)) {
+			COUNT_HOP(target, drop_receiver_down, 1);
 		} else if (i >= given.admitted + given.shaped) {
 			COUNT_HOP(target, drop_rate, 1);
 		} else if (i >= given.admitted) {
@@ -215,7 +217,7 @@ static void flush_outlets(struct source *source, const struct round *round)
 				continue;
 			if (egress_shapes(egress))
 				egress_drain(source, egress, round);
-			if (likely(egress_flush(egress, round)) && !egress_shapes(egress))
+			if (likely(egress_flush(egress, round)) && !egress_shapes(egress) && !egress_parks(egress))
 				steering->owed[word] &= ~(rest & -rest);
 			egress_release(egress);
 		}

@@ -267,6 +267,47 @@ static unsigned past_shaper(const struct shaper *shaper, const struct burst *bur
 	return count;
 }
 
+/* ------- what is put aside for a guest that moves ------- */
+
+static void drop_parked(const struct source *source, const struct egress *egress, const struct burst *burst,
+			uint8_t packet)
+{
+	egress_counters(egress)->drop_parked++;
+	EGRESS_COUNT(egress, drop_receiver_down, 1);
+	FOLLOW(source, burst, packet, "dropped: it cannot be put aside for port %s (drop_parked)", egress->port->name);
+}
+
+/* Put all of the packets aside. */
+static struct given put_aside(const struct source *source, const struct egress *egress, struct burst *burst,
+			      const uint8_t *which, unsigned n)
+{
+	struct park *park = egress->watch->park;
+	struct queue_counters *counters = egress_counters(egress);
+
+	if (!lock_shortly(&park->lock))
+		return (struct given){.kept_off = true};
+	for (unsigned i = 0; i < n; i++) {
+		struct packet *packet = &burst->packets[which[i]];
+
+		if (park_put(park, packet)) {
+			counters->parked_packets++;
+			packet->delivered = true;
+			FOLLOW(source, burst, which[i], "is put aside: the guest of port %s is moving",
+			       egress->port->name);
+		} else {
+			drop_parked(source, egress, burst, which[i]);
+		}
+	}
+	rte_spinlock_unlock(&park->lock);
+	return (struct given){.shaped = n};
+}
+
+/* Has the packet to be put aside: is its guest not there, or do others wait that came before? */
+static bool is_put_aside(const struct egress *egress)
+{
+	return egress->watch->park != NULL && (egress_parks(egress) || !egress_up(egress));
+}
+
 struct given egress_give_watched(const struct source *source, const struct egress *egress, struct burst *burst,
 				 const uint8_t *which, unsigned n, bool only, const struct round *round)
 {
@@ -274,6 +315,8 @@ struct given egress_give_watched(const struct source *source, const struct egres
 	struct given given;
 	unsigned past;
 
+	if (unlikely(is_put_aside(egress)))
+		return put_aside(source, egress, burst, which, n);
 	if (shaper == NULL)
 		return give_admitted(source, egress, burst, which, n, only, round);
 	past = past_shaper(shaper, burst, which, n);
@@ -299,12 +342,42 @@ static bool full_too_long(struct shaper *shaper, const struct round *round)
 	return round->now - shaper->full_since > round->patience;
 }
 
-void egress_drain(const struct source *source, const struct egress *egress, const struct round *round)
+/* Give the oldest frames of a queue of the switch's own.  They stay in it. */
+static struct given give_waiting(const struct source *source, const struct egress *to, const struct shaper *queue,
+				 const struct round *round)
 {
 	static _Thread_local struct burst burst;
-	struct shaper *shaper = egress->watch->shaper;
 	struct watch *watch = source->watch;
 	const uint64_t followed = watch->followed.packets; /* of another burst */
+	struct given given;
+
+	shaper_read(queue, &burst);
+	watch->followed.packets = 0;
+	given = give_admitted(source, to, &burst, all, burst.count, false, round);
+	watch->followed.packets = followed;
+	burst_show(&burst);
+	return given;
+}
+
+static void drain_park(const struct source *source, const struct egress *to, const struct round *round)
+{
+	struct park *park = to->watch->park;
+	struct shaper *queue;
+	struct given given;
+
+	if (!egress_up(to) || !rte_spinlock_trylock(&park->lock))
+		return;
+	queue = park_next(park);
+	if (queue != NULL) { /* another worker may have been faster */
+		given = give_waiting(source, to, queue, round);
+		park_delivered(park, queue, given.dealt);
+	}
+	rte_spinlock_unlock(&park->lock);
+}
+
+void egress_drain(const struct source *source, const struct egress *egress, const struct round *round)
+{
+	struct shaper *shaper = egress->watch->shaper;
 	/* An outlet's hops are counted by frame; these have but one. */
 	const struct egress to = {.port = egress->port,
 				  .queue = egress->queue,
@@ -313,11 +386,11 @@ void egress_drain(const struct source *source, const struct egress *egress, cons
 				  .watch = egress->watch};
 	struct given given;
 
-	shaper_read(shaper, &burst);
-	watch->followed.packets = 0;
-	given = give_admitted(source, &to, &burst, all, burst.count, false, round);
-	watch->followed.packets = followed;
-	burst_show(&burst);
+	if (egress_parks(egress))
+		drain_park(source, &to, round);
+	if (shaper == NULL || !shaper_waiting(shaper))
+		return;
+	given = give_waiting(source, &to, shaper, round);
 	shaper_remove(shaper, given.dealt);
 	if (given.dealt > 0 || given.admitted == 0)
 		shaper->full_since = 0;
@@ -333,6 +406,11 @@ void egress_drop(const struct source *source, const struct egress *egress, struc
 	const unsigned rest = given.admitted > given.dealt ? given.admitted - given.dealt : 0;
 	const unsigned waiting = given.dealt + rest + given.shaped, above = n - waiting;
 
+	if (unlikely(given.kept_off)) {
+		for (unsigned i = 0; i < n; i++)
+			drop_parked(source, egress, burst, which[i]);
+		return;
+	}
 	if (to != NULL) {
 		tap_copy(to->taps, to->nb_offered, &source->watch->held, burst, which + given.dealt, rest, round);
 		tap_copy(to->taps, to->nb_offered, &source->watch->held, burst, which + waiting, above, round);

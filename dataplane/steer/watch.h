@@ -22,6 +22,7 @@
 #include "steer/egress.h"
 #include "steer/follow.h"
 #include "steer/hop_trace.h"
+#include "steer/park.h"
 #include "steer/rate.h"
 #include "steer/shaper.h"
 #include "steer/tap.h"
@@ -73,7 +74,8 @@ struct egress_watch {
 	struct division *division; /* or NULL */
 	unsigned member;
 	struct shaper *shaper;	      /* or NULL: what is above the division's rate stays with its sender */
-	struct hop_counters *hop;     /* the egress's, which counts what waited in the shaper; NULL: none */
+	struct park *park;	      /* or NULL: what its guest, which is moving, cannot be given yet */
+	struct hop_counters *hop;     /* the egress's, which counts what waited in one of the two; NULL: none */
 	unsigned number;	      /* of the port */
 	char label[FOLLOW_TEXT - 48]; /* for who follows: "chain voice, hop 1" */
 	unsigned nb_offered;	      /* of the taps, the first: copies of what is to be given, where a chain begins */
@@ -138,7 +140,8 @@ static inline void watch_done(const struct source *source, const struct round *r
 struct given {
 	unsigned dealt;	   /* with: given, or dropped and counted */
 	unsigned admitted; /* of the packets; the others are above the receiver's rate, or the sender's share of it */
-	unsigned shaped;   /* of those, the first: they wait in the shaper, and are done with here */
+	unsigned shaped;   /* of those, the first: they wait in the shaper, or were put aside, and are done with here */
+	bool kept_off;	   /* the control side is just taking what was put aside: none is dealt with */
 };
 
 /*
@@ -163,16 +166,23 @@ static inline bool egress_is_shaped(const struct egress *egress)
 	return unlikely(egress->watch != NULL) && egress->watch->shaper != NULL;
 }
 
-/* Do frames wait for the egress's rate? */
+/* Have frames been put aside for the egress's guest? */
+static inline bool egress_parks(const struct egress *egress)
+{
+	return unlikely(egress->watch != NULL) && egress->watch->park != NULL && park_waiting(egress->watch->park) > 0;
+}
+
+/* Do frames wait for the egress's rate, or were they put aside, and could be given now? */
 static inline bool egress_shapes(const struct egress *egress)
 {
-	return egress_is_shaped(egress) && shaper_waiting(egress->watch->shaper);
+	return (egress_is_shaped(egress) && shaper_waiting(egress->watch->shaper)) ||
+	       (egress_parks(egress) && egress_up(egress));
 }
 
 /*
- * Give what waits for the egress's rate, as far as that allows now.  In every round, with the egress's queue taken and
- * before anything else is given to it.  What the receiver has had no room for as long as frames are kept waiting is
- * dropped, and all if nobody is attached.
+ * Give what was put aside, and then what waits for the egress's rate, as far as that allows now.  In every round, with
+ * the egress's queue taken and before anything else is given to it.  What the receiver has had no room for as long as
+ * frames are kept waiting is dropped, and all if nobody is attached.
  */
 void egress_drain(const struct source *source, const struct egress *egress, const struct round *round);
 

@@ -47,6 +47,8 @@ static unsigned give_all(struct source *source, struct burst *burst, bool may_wa
 		source_unblocked(source, round);
 	if (given.dealt + given.shaped == burst->count)
 		return burst->count;
+	if (unlikely(given.kept_off) && may_wait)
+		return 0;
 	if (egress_up(egress) && may_wait &&
 	    (given.dealt > 0 || given.admitted == 0 || !source_patience_ended(source, round)))
 		return given.dealt;
@@ -117,6 +119,11 @@ static unsigned room(const struct egress *egress)
 	if (egress->port->kind == PORT_DEVICE)
 		return egress_send_held(egress) ? VRING_BURST : 0;
 	to = port_receiver(egress->port, egress->queue);
+	if (egress_parks(egress) || (to == NULL && egress->watch != NULL && egress->watch->park != NULL)) {
+		if (to != NULL)
+			vring_notify(to, NULL);
+		return VRING_BURST; /* to be put aside */
+	}
 	if (to == NULL) /* to be dropped, unless it comes back */
 		return port_pauses(egress->port, egress->queue) ? 0 : VRING_BURST;
 	vring_notify(to, NULL);

@@ -8,10 +8,13 @@
 
 #include "switch/capture.h"
 #include "switch/following.h"
+#include "switch/parking.h"
 
 struct observation {
 	struct capture_sessions captures;
 	unsigned nb_captures, last_capture;
+	struct parking *parkings[PARKINGS];
+	unsigned last_parking;
 	struct follow *follow;
 	uint64_t follow_asked_at; /* TSC */
 };

@@ -27,6 +27,7 @@ void observe_close(struct observation *observation)
 		TAILQ_REMOVE(&observation->captures, session, entry);
 		capture_close(session);
 	}
+	parking_close_all(observation);
 	follow_close(observation->follow);
 }
 
@@ -301,6 +302,7 @@ void observe_tick(struct switch_state *state)
 		if (end_capture(state, session, &error) != 0)
 			log_warning("capture %u: %s", session->id, error.message);
 	}
+	parking_tick(state);
 	if (observation->follow != NULL && is_forgotten(observation->follow_asked_at))
 		end_following(state, &error);
 }

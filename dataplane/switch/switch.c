@@ -230,6 +230,11 @@ const struct control_method switch_methods[] = {
 	{"trace.stop", observe_trace_stop, NONE},
 	{"trace.key", observe_trace_key, CONTROL_PARAMS("key")},
 	{"function.list", function_list, CONTROL_PARAMS("flows")},
+	{"park.start", parking_start, CONTROL_PARAMS("ports", "slides")},
+	{"park.status", parking_status, CONTROL_PARAMS("park")},
+	{"park.take", parking_take, CONTROL_PARAMS("park")},
+	{"park.give", parking_give, CONTROL_PARAMS("park", "frames")},
+	{"park.stop", parking_stop, CONTROL_PARAMS("park")},
 	{"events.subscribe", events_subscribe, NONE},
 };
 const size_t switch_nb_methods = RTE_DIM(switch_methods);

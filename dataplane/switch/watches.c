@@ -12,6 +12,7 @@
 #include <rte_cycles.h>
 
 #include "switch/maker.h"
+#include "switch/parking.h"
 #include "switch/switch.h"
 
 /* ------- who sends to whom ------- */
@@ -284,18 +285,21 @@ struct egress_watch *make_egress_watch(struct maker *maker, const struct way *wa
 	const struct port_model *to = &maker->model->ports[way->to];
 	const char *chain = way->chain != NULL ? way->chain->name : NULL;
 	struct division *division = make_division(maker, to);
+	struct park *park = parking_of(&generation->state->observation, to->name);
 	struct tap taps[2 * TAPS];
 	struct egress_watch *watch;
 	unsigned offered, all;
 
 	offered = way->first ? collect(maker, NULL, chain, true, taps) : 0;
 	all = offered + collect(maker, to->name, way->last ? chain : NULL, false, taps + offered);
-	if (division == NULL && all == 0 && generation->trace == NULL && generation->state->observation.follow == NULL)
+	if (division == NULL && park == NULL && all == 0 && generation->trace == NULL &&
+	    generation->state->observation.follow == NULL)
 		return NULL;
 	watch = arena_take(&maker->memory, 1, sizeof(*watch) + all * sizeof(watch->taps[0]));
 	watch->division = division;
 	watch->member = division != NULL ? member(maker, way->from, way->to) : 0;
 	watch->hop = way->hop;
+	watch->park = park;
 	if (division != NULL && shares_limited(division->shares) && !way->stays)
 		watch->shaper = make_shaper(maker, way, watch);
 	watch->number = generation->ports[way->to].port->port.number;
@@ -372,6 +376,6 @@ bool watches_look(const struct watch *watch, const struct egress_watch *egress)
 	if (watch != NULL &&
 	    (watch->gate != NULL || watch->nb_taps > 0 || watch->hops != NULL || watch->followed.follow != NULL))
 		return true;
-	return egress != NULL &&
-	       (egress->nb_taps > 0 || (egress->division != NULL && shares_limited(egress->division->shares)));
+	return egress != NULL && (egress->nb_taps > 0 || egress->park != NULL ||
+				  (egress->division != NULL && shares_limited(egress->division->shares)));
 }

@@ -50,6 +50,8 @@
 	X(drop_device_errors, "frames that the device received with an error")                              \
 	X(drop_device_no_buffer, "frames that the device's driver had no packet buffer for")                \
 	X(drop_chain_removed, "frames that waited for this port's rate when their way to it was removed")   \
+	X(parked_packets, "frames for this port that were put aside because its guest is moving")           \
+	X(drop_parked, "frames for this port that were to be put aside, or had been, and were lost")        \
 	X(quarantines, "times a ring of this port was stopped because it was malformed")                    \
 	X(pages_made, "pages of the guest's memory that were missing when the switch touched them")         \
 	X(pages_swapped, "pages of the guest's memory that were in swap when the switch touched them")      \
