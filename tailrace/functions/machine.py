@@ -152,12 +152,11 @@ class InMachine(Starter):
         how = acceleration()
         boots_from = machine_image(instance.image or DEFAULT) if instance.kind else _disks(name, instance)
         setting = machine_setting(name, instance, boots_from, log, how.kind, read_traits(Tree()))
-        came: Any = None
         try:
             if setting.disks is not None:
                 _make_disks(launcher, instance, setting, setting.disks)
             if isinstance(instance.origin, Arrival):
-                came, xml = _arrive(instance.origin, setting)
+                xml = _arrive(instance.origin, setting)
             elif instance.origin is not None:
                 xml = _restore(connection, launcher, instance, instance.origin, setting)
             else:
@@ -180,8 +179,7 @@ class InMachine(Starter):
         recorded = Process(instance.name, process.pid, process.start, _QEMU, runtime=self.name, outside=name)
         launcher.state.add(recorded)
         if isinstance(instance.origin, Arrival):
-            launcher.state.keep_change()
-            transfer.go_on(came)
+            launcher.state.keep_change()  # it goes on once its chain leads to it
             with launcher.log(instance.name).open("a") as said:
                 said.write(f"tailrace: {READY}\n")  # it has said so where it came from
         if launcher.tied:
@@ -262,15 +260,13 @@ def _restore(connection: Any, launcher: Launcher, instance: Instance, origin: Or
     return xml
 
 
-def _arrive(arrival: Arrival, setting: MachineSetting) -> tuple[Any, str]:
-    """Waits for a machine that comes from another node, and for its end there: it stands still. Returns it as libvirt's
-    binding has it, and in XML."""
+def _arrive(arrival: Arrival, setting: MachineSetting) -> str:
+    """Waits for a machine that comes from another node, and for its end there: it stands still. Returns it in XML."""
     arrival.ready(transfer.domain_there(arrival.domain, setting), setting.name)
-    came = transfer.await_arrival(setting.name, _sockets(setting), arrival.given_up)
-    xml = str(came.XMLDesc())
+    xml = str(transfer.await_arrival(setting.name, _sockets(setting), arrival.given_up).XMLDesc())
     if not arrival.go.wait(transfer.GO_SECONDS):
         raise Failure("the other node has not said that the machine has ended there; it is not wanted twice")
-    return came, xml
+    return xml
 
 
 def _disks(name: str, instance: Instance) -> Disks:

@@ -99,6 +99,13 @@ class MigrateReceive(Named):
     domain: str = Field(max_length=MOST_SPEC, description="what it is where it runs, in libvirt's words")
 
 
+class MigratePark(Named):
+    side: str = Field(max_length=16, description="which of its ports")
+    frames: list[str] = Field(
+        max_length=1 << 15, description="that came there, in order, as the switch's `park.take` has them"
+    )
+
+
 class Subscribe(Params):
     since: int | None = Field(None, ge=1, description="the number of the first event wanted; null: from now on")
 
@@ -186,6 +193,11 @@ class Moved(Result):
     switch_ms: float = Field(description="from its end here until it forwarded there")
     rounds: int = Field(description="in which its memory was sent: what it writes meanwhile is sent again")
     bytes: int = Field(description="of its memory")
+    forwarded: int = Field(description="frames that came for it here while it stood still, and were sent on to there")
+
+
+class Parked(Result):
+    parked: bool = Field(description="the machine is expected here")
 
 
 class Cancelled(Result):
@@ -295,6 +307,13 @@ METHODS = {
             Applied,
             "For another node's service: prepares the place for its machine, says so (`migrate.ready`), and ends when "
             "that forwards here.",
+        ),
+        Method(
+            "migrate.park",
+            True,
+            MigratePark,
+            Parked,
+            "For the same: frames for its machine that it did not get there, and gets here first.",
         ),
         Method("migrate.go", True, Named, Cancelled, "For the same: its machine has ended there, and goes on here."),
         Method("node.resume", True, Nothing, Resumed, "Ends a change that was cut short, and resumes the switch."),

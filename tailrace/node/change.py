@@ -69,8 +69,9 @@ def change_over(
         running = {**begun, **dict(zip(new, node.start_functions(node.plan, new), strict=True))}
         started = [running[name] for name in wanted.start]
         if state.record.changing is not None and state.record.changing.arrived:
-            with undisturbed():  # it goes on already, and frames are on their way to it
+            with undisturbed():  # first its chain: what it has in its rings leaves it at once
                 base = fabric.configure(wanted.config, base)
+                _let_go_on(state, wanted.start)
         node.wait_for(staged, processes=started)
         node.wait_for_functions(wanted.start, started)
         tell_functions(state, node.plan, wanted.tell)
@@ -287,9 +288,12 @@ def recover(state: State, fabric: TailraceFabric) -> list[str]:
     if changing is None:
         return []
     version, running = fabric.configuration()
-    if changing.arrived and running != changing.config:
-        _let_go_on(state, changing.start)
-        version, running = fabric.configure(changing.config, version), changing.config
+    if changing.arrived:
+        try:
+            if running != changing.config:
+                version, running = fabric.configure(changing.config, version), changing.config
+        finally:
+            _let_go_on(state, changing.start)
     said = []
     if running == changing.config:
         state.record.plan, state.record.spec = changing.to.plan, changing.to.spec

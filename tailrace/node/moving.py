@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import closing, contextmanager
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -35,8 +35,11 @@ from tailrace.node.operations import (
     resume,
     running_process,
 )
-from tailrace.node.record import Held, State
+from tailrace.node.planned import Plan
+from tailrace.node.record import Held, Process, Record, State, peek
 from tailrace.process.process import undisturbed
+from tailrace.switch.config import instance_name
+from tailrace.switch.parking import Parking
 
 _READY_SECONDS = 120.0
 """In which the other node has prepared the place; it may have another change to end first."""
@@ -44,6 +47,8 @@ _DONE_SECONDS = 120.0
 """In which it forwards there, once it may go on."""
 _LOOK_SECONDS = 0.02
 _TELL_SECONDS = 1.0
+_FORWARD_SECONDS = 2.0
+"""For which frames that come here are sent on to the other node while the machine stands still."""
 
 
 class Unmovable(Mistake):
@@ -92,6 +97,55 @@ def _checked(held: Held, name: str, other: Host) -> tuple[Facts, list[Reason]]:
 # --- at the target -------------------------------------------------------------------------------------------------
 
 
+class Receiving:
+    """What the network sends here for a machine that is about to come, put aside until it goes on: behind what came for
+    it where it was. `give` may be called by another thread, between `begin` and the machine's first ring."""
+
+    def __init__(self, folder: Path, name: str) -> None:
+        self._folder, self._name = folder, name
+        self._parking: Parking | None = None
+        self._alone = threading.Lock()
+
+    def begin(self) -> None:
+        """Of both instances: the chain leads to the one before until this one goes on. Raises Failure."""
+        record = peek(self._folder)
+        instances = [record.instances, record.changing.instances if record.changing is not None else {}]
+        names = [instance_name(self._name, each.get(self._name, 1)) for each in instances]
+        ports = {side: list(dict.fromkeys(f"{each}.{side}" for each in names)) for side in _sides(record, self._name)}
+        with self._alone:
+            self._parking = Parking(State(self._folder, record).control, ports, slides=True)
+
+    def keep(self) -> None:
+        with self._alone:
+            if self._parking is not None:
+                self._parking.keep()
+
+    def give(self, side: str, frames: Sequence[str]) -> None:
+        """Raises Failure, Mistake."""
+        with self._alone:
+            if self._parking is None or side not in self._parking.sides:
+                raise Mistake(f"{self._name} has no port {side} here for which frames are put aside")
+            self._parking.give(side, frames)
+
+    def drain(self) -> None:
+        """Waits until the machine has got all of them."""
+        with self._alone, suppress(TailraceError):
+            if self._parking is not None:
+                self._parking.drain()
+
+    def end(self) -> None:
+        with self._alone, undisturbed():
+            if self._parking is not None:
+                self._parking.end()
+            self._parking = None
+
+
+def _sides(record: Record, name: str) -> list[str]:
+    """The ports of a function, as each instance's names end."""
+    plan = Plan.read(record.plan)
+    return [each.name.rpartition(".")[2] for each in plan.guests(plan.function(name))]
+
+
 def receive(held: Held, name: str, arrival: Arrival) -> tuple[Applied, dict[str, int]]:
     """Has a function, which does not run here, go on as the machine that comes from another node; what that has taken,
     too. Raises Failure, Mistake; then nothing has changed here."""
@@ -123,6 +177,8 @@ class Moved:
     """From its end here until it forwarded there."""
     rounds: int
     bytes: int
+    forwarded: int
+    """Frames that came for it here while it stood still, and were sent on."""
 
 
 @dataclass
@@ -170,13 +226,18 @@ def move(held: Held, name: str, host: str, limits: Limits, tell: Callable[[str],
         name, _ = only_one(node, name)
         process = running_process(node.state, name)
         reception = _Reception(other.connect(), name, hypervisor.machine_xml(process.outside))
-        with closing(reception.client), closing(other.connect()) as going:
-            with _received(reception, name, host):
+        with (
+            closing(reception.client),
+            closing(other.connect()) as going,
+            _parked(node.state, process, name) as parking,
+        ):
+            with _received(reception, parking, name, host):
                 uri, memory_uri = other.libvirt(there)
                 to = Destination(uri, reception.place["domain"], reception.place["name"], memory_uri)
-                _send(Outgoing(process.outside, to, limits), reception, name, host, tell)
+                _send(Outgoing(process.outside, to, limits), reception, parking, name, host, tell)
             sent = time.monotonic()
             with undisturbed():
+                forwarded = _forward(parking, going, name)
                 _hand_over(node.state, process.name, name, going, reception)
     lead_around(held)
     ended = time.monotonic()
@@ -188,16 +249,52 @@ def move(held: Held, name: str, host: str, limits: Limits, tell: Callable[[str],
         round(1e3 * (ended - sent), 1),
         taken.get("rounds", 0),
         taken.get("bytes", 0),
+        forwarded,
     )
 
 
 @contextmanager
-def _received(reception: _Reception, name: str, host: str) -> Iterator[None]:
+def _parked(state: State, process: Process, name: str) -> Iterator[Parking]:
+    """Has the switch put aside what comes for a machine from its pause on. If the machine stays it gets that; what is
+    left when it has gone is dropped and counted. Raises Failure."""
+    ports = {side: [f"{process.name}.{side}"] for side in _sides(state.record, name)}
+    parking = Parking(state.control, ports, slides=False)
+    try:
+        yield parking
+    except BaseException:
+        with undisturbed(), suppress(TailraceError):
+            parking.drain()
+        raise
+    finally:
+        with undisturbed():
+            parking.end()
+
+
+def _forward(parking: Parking, to: Client, name: str) -> int:
+    """Sends what was put aside on to the other node, until nothing more has come; returns how many frames. What cannot
+    be sent is lost: the machine is not, whatever becomes of its frames."""
+    forwarded, deadline = 0, time.monotonic() + _FORWARD_SECONDS
+    with suppress(TailraceError):
+        sides = list(parking.sides)
+        while sides:
+            for side in list(sides):
+                frames = parking.take(side)
+                # Also that there are none is told: then nothing that has come there is the machine's before now.
+                to.call("migrate.park", name=name, side=side, frames=frames)
+                forwarded += len(frames)
+                if not frames or time.monotonic() > deadline:
+                    sides.remove(side)
+    return forwarded
+
+
+@contextmanager
+def _received(reception: _Reception, parking: Parking, name: str, host: str) -> Iterator[None]:
     """Has the other node prepare the place, and undo that if the machine does not come."""
     try:
         reception.begin()
         deadline = time.monotonic() + _READY_SECONDS
         while not reception.place:
+            parking.keep()
             if reception.ended.wait(_LOOK_SECONDS):
                 raise Failure(f"{host} does not take {name}: {reception.problem}; it goes on here")
             if time.monotonic() > deadline:
@@ -212,13 +309,21 @@ def _received(reception: _Reception, name: str, host: str) -> Iterator[None]:
         raise
 
 
-def _send(sending: Outgoing, reception: _Reception, name: str, host: str, tell: Callable[[str], None]) -> None:
+def _send(
+    sending: Outgoing,
+    reception: _Reception,
+    parking: Parking,
+    name: str,
+    host: str,
+    tell: Callable[[str], None],
+) -> None:
     """Sends it, and says how far it is."""
     told = 0.0
     cancelled: KeyboardInterrupt | None = None
     while not sending.ended.wait(_LOOK_SECONDS):
         try:
             now = time.monotonic()
+            parking.keep()
             if now - told >= _TELL_SECONDS:
                 told = now
                 if (progress := sending.progress()) is not None:

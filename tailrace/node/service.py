@@ -43,6 +43,7 @@ from tailrace.node.api import (
     Drain,
     FunctionCpus,
     Migrate,
+    MigratePark,
     MigrateReceive,
     MigrateTo,
     Named,
@@ -151,7 +152,7 @@ class Service:
         """What the switch carries otherwise than planned."""
         self._kept = Kept.of_environment()
         self._boots = Restarts()
-        self._expected: tuple[str, threading.Event] | None = None
+        self._expected: tuple[str, threading.Event, moving.Receiving] | None = None
         """The machine that comes from another node, and what says that it has ended there."""
         self._cpus = frozenset(os.sched_getaffinity(0))
         self._methods: dict[str, Callable[[Call], Answer]] = {
@@ -620,6 +621,9 @@ class Service:
             else:
                 self._end("the service was told to end")
             return {"service_ends": True}
+        if name == "migrate.park":
+            assert isinstance(params, MigratePark)
+            return self._park(params)
         if name in ("migrate.go", "migrate.cancel"):
             assert isinstance(params, Named)
             return (self._go if name == "migrate.go" else self._cancel_move)(params.name)
@@ -750,20 +754,34 @@ class Service:
     def _receive(self, call: Call) -> Answer:
         assert isinstance(call.params, MigrateReceive)
         given, go = call.params, threading.Event()
-        arrival = Arrival(
-            given.domain,
-            lambda domain, name: call.tell("migrate.ready", domain=domain, name=name),
-            go,
-            lambda: call.given_up is not None or call.client.gone or self._stopping,
-        )
-        self._expected = (given.name, go)
+        receiving = moving.Receiving(self.held.folder, given.name)
+
+        def ready(domain: str, name: str) -> None:
+            receiving.begin()
+            call.tell("migrate.ready", domain=domain, name=name)
+
+        def given_up() -> bool:
+            receiving.keep()
+            return call.given_up is not None or call.client.gone or self._stopping
+
+        self._expected = (given.name, go, receiving)
         try:
-            applied, taken = moving.receive(self.held, given.name, arrival)
+            applied, taken = moving.receive(self.held, given.name, Arrival(given.domain, ready, go, given_up))
+            receiving.drain()
             call.tell("migrate.arrived", **taken)
         finally:
             self._expected = None
+            receiving.end()
         self.server.publish("function.arrived", given.name)
         return applied.as_data()
+
+    def _park(self, given: MigratePark) -> Answer:
+        """In the server's thread: frames for a machine that is expected and has not been told to go on."""
+        expected = self._expected
+        if expected is None or expected[0] != given.name or expected[1].is_set():
+            raise Mistake(f"{given.name} is not expected here")
+        expected[2].give(given.side, given.frames)
+        return {"parked": True}
 
     def _go(self, name: str) -> Answer:
         """In the server's thread: a machine that is expected has ended where it came from."""
