@@ -1,7 +1,7 @@
 """Where a function lives: one interface, whatever is behind it.
 
-`tailrace.node` knows this interface and nothing of the places behind it. Each is a file, and a row of
-`tailrace.functions.runtimes`.
+`tailrace.node` knows this interface and nothing of the places behind it, but for moves to another node, which machines
+alone can make. Each is a file, and a row of `tailrace.functions.runtimes`.
 """
 
 from __future__ import annotations

@@ -145,9 +145,9 @@ class Service:
         self._around: dict[str, set[str]] = {}
         """The chains that lead past functions (replicas), and these."""
         self._comparing = False
+        """That waits in the queue, or for the end of a measurement."""
         self._seeking = False
         """Virtual functions that went with their card are to be made again."""
-        """That waits in the queue, or for the end of a measurement."""
         self._drift: list[str] = []
         """What the switch carries otherwise than planned."""
         self._kept = Kept.of_environment()
