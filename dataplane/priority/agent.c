@@ -185,6 +185,8 @@ static void live(struct priority_page *page)
 
 	if (sched_setscheduler(0, SCHED_FIFO, &priority) < 0)
 		log_warning("without a real-time priority of its own: %s", strerror(errno));
+	if (mlockall(MCL_CURRENT) < 0) /* here, for a fork has none of it */
+		log_warning("its memory is not locked: %s", strerror(errno));
 	for (;;) {
 		__atomic_fetch_add(&page->beat, 1, __ATOMIC_RELAXED);
 		nanosleep(&pause, NULL);
@@ -210,8 +212,6 @@ int main(int argc, char **argv)
 			  strerror(-error));
 		return 1;
 	}
-	if (mlockall(MCL_CURRENT) < 0)
-		log_warning("its memory is not locked: %s", strerror(errno));
 	address = physical(page);
 	if (address == 0) {
 		log_error("/proc/self/pagemap does not say where the page is; run as root");

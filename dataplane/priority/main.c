@@ -3,9 +3,9 @@
  * tailrace-priority: gives the virtual CPUs of a machine the priorities of what they run, as its kernel says it in a
  * page of its memory (page.h), within bounds.
  *
- * It reads that page once a period, whatever the machine does: a machine that changes its mind a million times a second
- * costs this host no more than one that sleeps.  The page is read by process_vm_readv(), which fails where nothing is
- * mapped any more; so nothing of the machine's is mapped here.
+ * It reads that page four times a period at the most, whatever the machine does, and rests for as long as that took: a
+ * machine that changes its mind a million times a second costs this host no more than any that works.  The page is read
+ * by process_vm_readv(), which fails where nothing is mapped any more; so nothing of the machine's is mapped here.
  */
 #include <errno.h>
 #include <getopt.h>
@@ -244,7 +244,9 @@ static int follow(struct follower *follower)
 	unsigned at = 0; /* the step of the period */
 	int again;
 
-	while (!stopped && look(follower)) {
+	for (uint64_t began = due; !stopped && look(follower); began = now_ns()) {
+		uint64_t ended;
+
 		again = heed(follower, at == 0);
 		if (again < 0)
 			return again;
@@ -253,8 +255,9 @@ static int follow(struct follower *follower)
 		else
 			due += again ? step : (STEPS - at) * step;
 		at = follower->follows && again ? (at + 1) % STEPS : 0;
-		if (due < now_ns())
-			due = now_ns(); /* what was missed is not made up for */
+		ended = now_ns();
+		if (due < ended + (ended - began)) /* what was missed is not made up for */
+			due = ended + (ended - began);
 		sleep_until(due);
 	}
 	return 0;

@@ -34,6 +34,8 @@ class Page(BaseModel):
 
 
 _COUNTS = TypeAdapter(dict[str, NonNegativeInt])
+_RESULTS = ("taken", "updated", "known", "aged", "no_room", "unfit", "malformed")
+"""What can become of a connection (dataplane/functions/handover.h)."""
 
 
 def hand_page(
@@ -45,14 +47,16 @@ def hand_page(
     told = {"told": page.told} if page.told else {}
     if page.connections or told:
         found = call(state, new, "take_connections", connections=page.connections, **told)
-        for name, number in _COUNTS.validate_python(found).items():
-            counts[name] = counts.get(name, 0) + number
+        told_of = _COUNTS.validate_python(found)
+        for name in _RESULTS:  # and nothing else that it says: these live as long as it does
+            if name in told_of:
+                counts[name] = counts.get(name, 0) + told_of[name]
     if page.next and page.next <= at:
         raise Fault(f"{old.name} does not come to an end of its connections")
     return page
 
 
-def why_not(error: TailraceError | ValidationError) -> str:
+def why_not(error: TailraceError | ValidationError | OSError) -> str:
     """Why connections could not be handed over."""
     return "its answer is no page of connections" if isinstance(error, ValidationError) else str(error)
 

@@ -15,7 +15,7 @@ import sys
 import threading
 import time
 import uuid
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
@@ -261,22 +261,28 @@ def machine_pid(name: str) -> int:
     return int((_PIDS / f"{name}.pid").read_text())
 
 
-def vcpu_thread(pid: int) -> int:
-    """The thread of a machine's first CPU, as QEMU names it. Raises Failure."""
+def _threads(pid: int) -> Iterator[tuple[int, str]]:
+    """The threads of a process, by name. QEMU's own come and go meanwhile."""
     with suppress(OSError):
         for thread in Path(f"/proc/{pid}/task").iterdir():
-            if (thread / "comm").read_text().startswith(("CPU 0/", "ALL CPUs/")):
-                return int(thread.name)
+            with suppress(OSError):
+                yield int(thread.name), (thread / "comm").read_text()
+
+
+def vcpu_thread(pid: int) -> int:
+    """The thread of a machine's first CPU, as QEMU names it. Raises Failure."""
+    for thread, name in _threads(pid):
+        if name.startswith(("CPU 0/", "ALL CPUs/")):
+            return thread
     raise Failure(f"process {pid}: no thread of it is named as QEMU names that of a machine's CPU")
 
 
 def vcpu_threads(pid: int) -> list[int]:
     """The threads of a machine's CPUs in their order, as QEMU names them. Raises Failure."""
     found: dict[int, int] = {}
-    with suppress(OSError):
-        for thread in Path(f"/proc/{pid}/task").iterdir():
-            if name := _VCPU.match((thread / "comm").read_text()):
-                found[int(name[1])] = int(thread.name)
+    for thread, name in _threads(pid):
+        if cpu := _VCPU.match(name):
+            found[int(cpu[1])] = thread
     if not found or sorted(found) != list(range(len(found))):
         raise Failure(f"process {pid}: its threads are not named as QEMU names those of a machine's CPUs")
     return [found[number] for number in sorted(found)]

@@ -57,7 +57,9 @@ def follow(launcher: Launcher, machine: Process, bounds: PriorityRange, cpus: Se
     argv = [str(own_program(PROGRAM)), "--process", str(machine.pid), "--page", f"{page:x}"]
     argv += [word for thread in threads for word in ("--thread", str(thread))]
     argv += ["--least", str(bounds.least), "--most", str(bounds.most), "--period", str(bounds.period_us)]
-    groups = RealTimeGroups(tuple(groups_without_time(threads)), machine.name)
+    others = [each for each in launcher.state.record.things if isinstance(each, RealTimeGroups)]
+    given = {path for each in others for path in each.paths}
+    groups = RealTimeGroups(tuple(groups_without_time(threads, given)), machine.name)
     launcher.state.add(groups)
     grant(groups.paths, len(threads))
     started = launcher.start(f"{machine.name}.priority", argv, Limits(cpus=tuple(cpus)))

@@ -10,7 +10,7 @@ Source: Linux, Documentation/scheduler/sched-rt-group.rst.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
 
@@ -19,20 +19,26 @@ _TIME = "cpu.rt_runtime_us"
 _OWN = re.compile(r"^\d+:(?:[^:]*,)?cpu(?:,[^:]*)?:(/.*)$", re.MULTILINE)
 
 
-def groups_without_time(threads: Sequence[int], root: Path = _ROOT, proc: Path = Path("/proc")) -> list[str]:
-    """The groups of these threads that have none, outermost first."""
+def groups_without_time(
+    threads: Sequence[int], given: Collection[str] = (), root: Path = _ROOT, proc: Path = Path("/proc")
+) -> list[str]:
+    """The groups of these threads that have none, or have what another machine was `given`, outermost first: the last
+    of those who share a group takes its time back."""
     found: dict[str, None] = {}
     for thread in threads:
         with suppress(OSError):
-            found.update({str(group): None for group in _path(thread, root, proc) if _read(group) == 0})
+            groups = {str(group): _read(group) for group in _path(thread, root, proc)}
+            found.update({name: None for name, time in groups.items() if time == 0 or name in given})
     return list(found)
 
 
 def grant(groups: Sequence[str], threads: int) -> None:
-    """Gives them some; so many threads share what their machine has. What cannot be given, the kernel refuses the
-    threads later."""
+    """Gives those some that have none; so many threads share what their machine has. What cannot be given, the kernel
+    refuses the threads later."""
     left = threads
     for group in map(Path, groups):
+        if _read(group) != 0:
+            continue
         with suppress(OSError):
             if group.name.startswith("vcpu"):  # libvirt's, of a single thread
                 (group / _TIME).write_text(str(_left(group) // max(left, 1)))

@@ -106,12 +106,14 @@ def call(state: State, process: Process, method: str, **params: Any) -> Any:
         raise Mistake(f"{process.name} cannot be asked; expected one of Tailrace's own kinds")
     try:
         control = Control(path)
-        try:
-            return control.call(method, **params)
-        finally:
-            control.close()
     except ControlLost as error:
         raise Mistake(f"{error}; run as the user who has started it (sudo)") from None
+    try:
+        return control.call(method, **params)
+    except ControlLost as error:
+        raise Failure(f"{process.name}: {error}") from None
+    finally:
+        control.close()
 
 
 def _call_inside(path: Path, name: str, method: str, params: dict[str, Any]) -> Any:

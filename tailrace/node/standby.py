@@ -2,7 +2,7 @@
 that who takes a place over knows what went through it.
 
 Each pair has a thread of its own, so that no other, and nothing else that the service does, waits for it. Its work is
-bounded: it rests for longer than it was at work, and a page has a bounded number of connections.
+bounded: a page has a bounded number of connections, and after each it rests for as long as that took.
 """
 
 from __future__ import annotations
@@ -28,13 +28,11 @@ from tailrace.spec.connections import Timeouts
 from tailrace.switch.config import function_name, instance_name
 
 PERIOD = 0.1
-"""Seconds between two rounds, at least."""
-REST = 3
-"""It rests for so many times as long as a round took."""
+"""Seconds between two rounds."""
 REFRESH = 10.0
 """Seconds after which connections that were only seen are handed over again; sooner for short time-outs."""
 _AGAIN_SECONDS = 1.0
-"""After which a hand-over that has failed begins anew."""
+"""After which a hand-over that has failed begins anew; as long as it took, if that is longer."""
 _ALL_SECONDS = 600.0
 """For all that there is."""
 _LOST = ("no_room", "unfit", "malformed")
@@ -85,9 +83,11 @@ class InStep:
     """Keeps a standby in step. First it gets all that there is, then in each round what has begun or changed, and a
     page at most of what was only seen, so that it does not forget that."""
 
-    def __init__(self, state: State, pair: Pair) -> None:
+    def __init__(self, state: State, pair: Pair, wait: Callable[[float], bool] = lambda _: False) -> None:
+        """`wait` rests for so many seconds, and returns whether there is nothing more to do."""
         self.state = state
         self.pair = pair
+        self._wait = wait
         self.counts: dict[str, int] = {}
         """What became of the connections, by the standby's words."""
         self.known_at: float | None = None
@@ -127,6 +127,9 @@ class InStep:
         if not self._at and now < self._next_look:
             return
         first = not self._at
+        if first:  # what was refused comes again, and may be taken now
+            for name in _LOST:
+                self.counts.pop(name, None)
         page = self._page(self._at or 1, {"since": self._since})
         if first:
             self._until, self._next_look = page.tick, now + self.pair.refresh
@@ -135,11 +138,15 @@ class InStep:
             self._since = self._until
 
     def _page(self, at: int, which: dict[str, int]) -> Page:
-        return hand_page(self.state, self.pair.active, self.pair.standby, at, which, self.counts)
+        began = time.monotonic()
+        page = hand_page(self.state, self.pair.active, self.pair.standby, at, which, self.counts)
+        if self._wait(time.monotonic() - began):
+            raise Fault(f"{self.pair.standby.name} is not kept in step any more")
+        return page
 
     @property
     def lost(self) -> dict[str, int]:
-        """Connections that the standby has not taken, by the reason."""
+        """Connections that the standby has not taken since the look that is under way began, by the reason."""
         return {name: number for name in _LOST if (number := self.counts.get(name, 0))}
 
 
@@ -151,9 +158,11 @@ class _Keeper:
         self.ends = threading.Event()
         self._state = state
         self._tell = tell
-        self._in_step = InStep(state, pair)
+        self._in_step = InStep(state, pair, self.ends.wait)
         self._why: str | None = None
         """Why the last hand-over has failed."""
+        self._failures = 0
+        """In a row."""
         self.thread = threading.Thread(target=self._run, name="in step", daemon=True)
         self.thread.start()
 
@@ -163,22 +172,22 @@ class _Keeper:
             began, new = time.monotonic(), self._in_step.known_at is None
             try:
                 self._in_step.round()
-            except (TailraceError, ValidationError) as error:
-                pause = _AGAIN_SECONDS
+            except (TailraceError, ValidationError, OSError) as error:
+                pause = max(_AGAIN_SECONDS, time.monotonic() - began)
                 self._failed(why_not(error))
                 continue
-            self._why = None
+            self._failures, self._why = 0, None
             took = time.monotonic() - began
-            pause = max(PERIOD, REST * took)
+            pause = PERIOD
             if new:
                 taken = self._in_step.counts.get("taken", 0)
                 self._say("function.in_step", connections=taken, milliseconds=round(took * 1e3, 1))
 
     def _failed(self, why: str) -> None:
-        """It begins anew."""
-        new, self._why = self._why is None, why
-        self._in_step = InStep(self._state, self.pair)
-        if new and self.pair.active.id.alive() and self.pair.standby.id.alive():  # else somebody else says so
+        """It begins anew. One of the two that is about to end fails once: somebody else says that it has ended."""
+        self._failures, self._why = self._failures + 1, why
+        self._in_step = InStep(self._state, self.pair, self.ends.wait)
+        if self._failures == 2 and self.pair.active.id.alive() and self.pair.standby.id.alive():
             self._say("function.behind", why=why)
 
     def _say(self, kind: str, **details: Any) -> None:

@@ -132,6 +132,32 @@ def test_what_was_only_seen_waits_until_it_is_due(state: State) -> None:
     assert [each for _, each in asked] == [{"from": 1}, {"from": 1, "changed": 7}, {"from": 1, "changed": 7}]
 
 
+def test_it_rests_after_each_page_and_ends_there(state: State) -> None:
+    rests: list[float] = []
+
+    def wait(seconds: float) -> bool:
+        rests.append(seconds)
+        return len(rests) == 3
+
+    kept = InStep(state, Pair(OLD, NEW), wait)
+    with instance(state, OLD, Active()) as asked, instance(state, NEW, taken):
+        kept.round()
+        with pytest.raises(TailraceError, match="not kept in step any more"):
+            kept.round()
+    assert len(asked) == len(rests) == 3 and all(seconds > 0 for seconds in rests)
+
+
+def test_what_a_standby_makes_up_is_not_kept(state: State) -> None:
+    kept = InStep(state, Pair(OLD, NEW, refresh=0))
+    told = iter(range(1000))
+    with instance(state, OLD, Active()), instance(state, NEW, lambda *_: {"unfit": 1, f"made-up-{next(told)}": 1}):
+        kept.round()
+        assert kept.counts == {"unfit": 2}
+        for _ in range(2):
+            kept.round()
+        assert kept.lost == {"unfit": 4}, "of this look, and of what has changed since it began"
+
+
 def test_who_does_not_come_to_an_end_is_left(state: State, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(standby, "_ALL_SECONDS", 0.0)
     endless: Callable[[str, Params], object] = lambda _, params: {  # noqa: E731
@@ -178,6 +204,20 @@ def test_it_begins_anew_after_a_failure_and_says_so_once(state: State) -> None:
         assert not keeper.thread.is_alive() and standbys.as_data() == {}
     assert events.empty()
     assert all("changed" not in each for _, each in asked[:2]), "all that there is, each time"
+
+
+@pytest.mark.usefixtures("quick")
+def test_who_fails_once_may_be_about_to_end(state: State) -> None:
+    events: queue.Queue[tuple[str, str, Params]] = queue.Queue()
+    own = itself()
+    old, new = (replace(each, pid=own.pid, start=own.start) for each in (OLD, NEW))
+    standbys = Standbys(state, lambda *event: events.put(event))
+    answers: list[object] = [[]]
+    with instance(state, OLD, lambda *args: answers.pop() if answers else Active()(*args)), instance(state, NEW, taken):
+        standbys.watch([Pair(old, new)])
+        assert events.get(timeout=60)[0] == "function.in_step"
+        standbys.watch([])
+    assert not answers
 
 
 def test_words() -> None:

@@ -108,25 +108,31 @@ def test_an_agent_that_names_no_page_is_refused(monkeypatch: pytest.MonkeyPatch,
 def test_groups_get_real_time_and_give_it_back(tmp_path: Path) -> None:
     """As CONFIG_RT_GROUP_SCHED has it under cgroup v1; a group that has some keeps what it has."""
     times = {"": 950000, "a": 150000, "machine": 0, "machine/m": 0, "machine/m/vcpu0": 0, "machine/m/vcpu1": 0}
+    times |= {"machine/n": 0, "machine/n/vcpu0": 0}
     for name, time in times.items():
         (tmp_path / "cpu" / name).mkdir(parents=True, exist_ok=True)
         (tmp_path / "cpu" / name / "cpu.rt_runtime_us").write_text(f"{time}\n")
-    for thread in (10, 11):
+    for thread, group in ((10, "m/vcpu0"), (11, "m/vcpu1"), (20, "n/vcpu0")):
         (tmp_path / str(thread)).mkdir()
-        (tmp_path / str(thread) / "cgroup").write_text(
-            f"2:cpuset:/other\n1:cpu,cpuacct:/machine/m/vcpu{thread - 10}\n0::/\n"
-        )
+        (tmp_path / str(thread) / "cgroup").write_text(f"2:cpuset:/other\n1:cpu,cpuacct:/machine/{group}\n0::/\n")
 
     def now(name: str) -> int:
         return int((tmp_path / "cpu" / name / "cpu.rt_runtime_us").read_text())
 
-    found = groups_without_time([10, 11, 12], tmp_path / "cpu", tmp_path)
-    assert found == [str(tmp_path / "cpu" / each) for each in list(times)[2:]]
+    here = {"root": tmp_path / "cpu", "proc": tmp_path}
+    found = groups_without_time([10, 11, 12], **here)
+    assert found == [str(tmp_path / "cpu" / each) for each in list(times)[2:6]]
     grant(found, 2)
     assert now("machine") == 800000 * 3 // 4
     assert now("machine/m") == 600000 * 3 // 4
     assert now("machine/m/vcpu0") == now("machine/m/vcpu1") == 225000
-    assert groups_without_time([10, 11], tmp_path / "cpu", tmp_path) == []
-    take_back(found)
+    assert groups_without_time([10, 11], **here) == []
+    # Another machine in the same group, which the first one does not outlive.
+    second = groups_without_time([20], found, **here)
+    assert second == [str(tmp_path / "cpu" / each) for each in ("machine", "machine/n", "machine/n/vcpu0")]
+    grant(second, 1)
+    assert now("machine") == 600000 and now("machine/n/vcpu0") == now("machine/n") == 150000 * 3 // 4
+    take_back(found[1:])  # the kernel lets nobody take what others in a group have of it
+    take_back(second)
     assert {name: now(name) for name in times} == times
-    assert groups_without_time([10, 11], tmp_path / "none", tmp_path) == []
+    assert groups_without_time([10, 11], root=tmp_path / "none", proc=tmp_path) == []
