@@ -1,8 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <stdlib.h>
 #include <string.h>
+#include <sys/random.h>
 
 #include <rte_common.h>
+#include <rte_cycles.h>
 
 #include "steer/hash.h"
 #include "steer/park.h"
@@ -11,6 +13,9 @@ bool park_open(struct park *park, bool slides)
 {
 	*park = (struct park){.slides = slides};
 	rte_spinlock_init(&park->lock);
+	if (getrandom(park->secret, sizeof(park->secret), GRND_NONBLOCK) != sizeof(park->secret))
+		park->secret[0] = rte_rdtsc();
+	park->secret[1] |= 1;
 	if (!shaper_open(&park->given) || !shaper_open(&park->early) || !shaper_open(&park->own) ||
 	    !shaper_open(&park->spare)) {
 		park_close(park);
@@ -35,6 +40,7 @@ void park_close(struct park *park)
 
 /* One piece after the other, whatever their lengths: the same bytes have the same hash. */
 struct digest {
+	const uint64_t *secret;
 	uint64_t hash;
 	uint8_t word[8];
 	unsigned filled;
@@ -53,14 +59,15 @@ static void digest_add(struct digest *digest, const uint8_t *at, uint32_t length
 		if (digest->filled < sizeof(digest->word))
 			return;
 		memcpy(&word, digest->word, sizeof(word));
-		digest->hash = hash_mix(digest->hash ^ word ^ HASH_0, HASH_1);
+		digest->hash = hash_mix(digest->hash ^ word ^ digest->secret[0], digest->secret[1]);
 		digest->filled = 0;
 	}
 }
 
-static uint64_t hash_of(const struct packet *packet)
+static uint64_t hash_of(const struct park *park, const struct packet *packet)
 {
-	struct digest digest = {.hash = packet->length};
+	struct digest digest = {.secret = park->secret,
+				.hash = hash_mix(packet->length ^ park->secret[0], park->secret[1])};
 	static const uint8_t zeros[8];
 
 	digest_add(&digest, packet->head, packet->head_length);
@@ -68,7 +75,7 @@ static uint64_t hash_of(const struct packet *packet)
 		digest_add(&digest, packet->pieces[i].at, packet->pieces[i].length);
 	if (digest.filled > 0)
 		digest_add(&digest, zeros, sizeof(zeros) - digest.filled);
-	return digest.hash;
+	return hash_mix(digest.hash ^ park->secret[1], park->secret[0] | 1);
 }
 
 /* The numbers of hashes, found by them: the last of equal ones. */
@@ -111,7 +118,7 @@ static bool is_expected(struct park *park, const struct packet *packet)
 {
 	if (likely(park->next_expected == park->nb_expected) || park->giving)
 		return false;
-	if (hash_of(packet) == park->expected[park->next_expected]) {
+	if (hash_of(park, packet) == park->expected[park->next_expected]) {
 		park->next_expected++;
 		return true;
 	}
@@ -163,10 +170,19 @@ void park_take(struct park *park, struct shaper *out)
 	rte_spinlock_unlock(&park->lock);
 }
 
+void park_lose(struct park *park, uint32_t count)
+{
+	rte_spinlock_lock(&park->lock);
+	park->counts.dropped += count;
+	park->lost += count;
+	rte_spinlock_unlock(&park->lock);
+}
+
 /* What has come here so far goes behind what had come before. */
 static void collect(struct park *park)
 {
 	static struct burst burst;
+	uint32_t lost = 0;
 
 	rte_spinlock_lock(&park->lock);
 	park->giving = true;
@@ -175,10 +191,10 @@ static void collect(struct park *park)
 	while (shaper_waiting(&park->spare)) {
 		shaper_read(&park->spare, &burst);
 		for (unsigned i = 0; i < burst.count; i++)
-			if (!shaper_put(&park->early, &burst.packets[i]))
-				park->counts.dropped++;
+			lost += !shaper_put(&park->early, &burst.packets[i]);
 		shaper_remove(&park->spare, burst.count);
 	}
+	park_lose(park, lost);
 }
 
 /*
@@ -195,7 +211,7 @@ static uint32_t known(const struct park *park, const struct hashes *hashes, uint
 	while (shaper_waiting(&rest)) {
 		shaper_read(&rest, &burst);
 		for (unsigned i = 0; i < burst.count; i++, at++) {
-			const uint32_t number = hashes_find(hashes, hash_of(&burst.packets[i]));
+			const uint32_t number = hashes_find(hashes, hash_of(park, &burst.packets[i]));
 
 			if (number == UINT32_MAX)
 				continue;
@@ -211,15 +227,15 @@ static uint32_t known(const struct park *park, const struct hashes *hashes, uint
 static void forget_expected(struct park *park)
 {
 	static struct burst burst;
-	unsigned count = 0;
+	unsigned count;
 
-	if (!shaper_waiting(&park->own))
-		return;
-	shaper_read(&park->own, &burst);
-	while (count < burst.count && is_expected(park, &burst.packets[count]))
-		count++;
-	shaper_remove(&park->own, count);
-	park->counts.forgotten += count;
+	do {
+		shaper_read(&park->own, &burst);
+		for (count = 0; count < burst.count && is_expected(park, &burst.packets[count]);)
+			count++;
+		shaper_remove(&park->own, count);
+		park->counts.forgotten += count;
+	} while (count > 0 && count == burst.count);
 }
 
 /* What is expected now: what still was, and these.  `*count` is how many in all.  NULL without memory. */
@@ -233,29 +249,28 @@ static uint64_t *expect_more(struct park *park, const struct packet *packets, un
 	for (uint32_t i = park->next_expected; values != NULL && i < park->nb_expected; i++)
 		values[at++] = park->expected[i];
 	for (unsigned i = 0; values != NULL && i < more; i++)
-		values[at++] = hash_of(&packets[i]);
+		values[at++] = hash_of(park, &packets[i]);
 	*count = at;
 	return values;
 }
 
-/* Forget what has come here and the guest gets from the other switch.  The number behind the last of those. */
-static uint32_t forget_known(struct park *park, const struct hashes *hashes)
+/* Forget what has come here and the guest gets from the other switch.  Returns how many; `*next`: as known()'s. */
+static uint32_t forget_known(struct park *park, const struct hashes *hashes, uint32_t *next)
 {
-	uint32_t next, behind = known(park, hashes, &next);
+	uint32_t behind = known(park, hashes, next);
 
 	/* What came before the other switch's first frame the guest has got from there. */
 	if (park->slides && behind == 0)
 		behind = park->early.packets;
 	shaper_remove(&park->early, behind);
-	park->counts.forgotten += behind;
-	return next;
+	return behind;
 }
 
 bool park_give(struct park *park, struct packet *packets, unsigned count)
 {
 	struct hashes hashes = {0};
-	uint32_t nb_expected = 0, next;
-	uint64_t *expected;
+	uint32_t nb_expected = 0, next, forgotten, given = 0;
+	uint64_t *expected, *former;
 
 	collect(park);
 	expected = expect_more(park, packets, count, &nb_expected);
@@ -266,21 +281,22 @@ bool park_give(struct park *park, struct packet *packets, unsigned count)
 		rte_spinlock_unlock(&park->lock);
 		return false;
 	}
-	next = forget_known(park, &hashes);
+	forgotten = forget_known(park, &hashes, &next);
 	free(hashes.slots);
 	for (unsigned i = 0; i < count; i++)
-		if (shaper_put(&park->given, &packets[i]))
-			park->counts.given++;
-		else
-			park->counts.dropped++;
+		given += shaper_put(&park->given, &packets[i]);
+	park_lose(park, count - given);
 	rte_spinlock_lock(&park->lock);
 	park->slides = park->giving = false;
-	free(park->expected);
+	park->counts.forgotten += forgotten;
+	park->counts.given += given;
+	former = park->expected;
 	park->expected = expected;
 	park->nb_expected = nb_expected;
 	/* What is left here did not come there: nothing that did is still to come. */
 	park->next_expected = shaper_waiting(&park->early) ? nb_expected : next;
 	forget_expected(park);
 	rte_spinlock_unlock(&park->lock);
+	free(former); /* where it is long, that takes the kernel a while */
 	return true;
 }

@@ -30,7 +30,7 @@ struct park_counts {
 	uint64_t delivered; /* to the guest */
 	uint64_t taken;	    /* for the other switch */
 	uint64_t forgotten; /* that the guest has got, or gets, from the other switch */
-	uint64_t dropped;   /* for want of room, or left over at the end */
+	uint64_t dropped;   /* for want of room, or unfit for the other switch, or left over at the end */
 };
 
 struct park {
@@ -40,10 +40,11 @@ struct park {
 	/* In this order: what the other switch had, what had come here by then, what has come since. */
 	struct shaper given, early, own;
 	struct shaper spare; /* the control side's */
-	uint64_t *expected; /* hashes of the other switch's frames, which are still to come here and are to be forgotten
-			     */
+	uint64_t secret[2];  /* of the hashes: who sends must not be able to choose frames that are taken for others */
+	uint64_t *expected;  /* hashes of the other switch's frames that are still to come here, to be forgotten */
 	uint32_t nb_expected, next_expected;
-	struct park_counts counts;
+	struct park_counts counts; /* with the lock */
+	uint64_t lost;		   /* of what was dropped, by the control side: no counter of a port has those yet */
 };
 
 /* Returns false without memory. */
@@ -75,6 +76,9 @@ void park_delivered(struct park *park, struct shaper *queue, unsigned count);
 
 /* Take out all that waits, into `out`, which is open and empty.  By the control side; takes the lock. */
 void park_take(struct park *park, struct shaper *out);
+
+/* So many frames were dropped that were not in the queues.  By the control side; takes the lock. */
+void park_lose(struct park *park, uint32_t count);
 
 /*
  * The other switch had these, in this order, and behind those that it has given before.  By the control side; takes the

@@ -12,6 +12,23 @@ enum { LENGTH = 60, MOST = 4096 };
 
 static struct burst burst;
 
+/* What workers do once, between the moments in which park_give() has the lock. */
+static void (*meanwhile)(void);
+
+/* The linker puts this in the place of the library's (meson.build). */
+void *__real_calloc(size_t count, size_t size);
+void *__wrap_calloc(size_t count, size_t size);
+
+void *__wrap_calloc(size_t count, size_t size)
+{
+	void (*const call)(void) = meanwhile;
+
+	meanwhile = NULL;
+	if (call != NULL)
+		call();
+	return __real_calloc(count, size);
+}
+
 /* A frame with a number, its head and one piece behind it. */
 static struct packet *frame_of(uint32_t number, uint32_t length)
 {
@@ -183,6 +200,101 @@ static void what_the_source_has_delivered_is_forgotten_where_nothing_came_since(
 	end(target);
 }
 
+/*
+ * A hub, and nothing has come when the source is first asked.  What comes before the target hears so is forgotten
+ * there, and is still at the source: it is taken the second time.
+ */
+static void what_comes_while_it_is_told_that_nothing_has_is_sent_on_next(void **state)
+{
+	struct park *source = park_of(false), *target = park_of(true);
+	struct shaper out;
+
+	put(target, 0, 100);
+	assert_true(shaper_open(&out));
+	park_take(source, &out);
+	assert_false(shaper_waiting(&out));
+	shaper_close(&out);
+	put(source, 100, 110);
+	put(target, 100, 110);
+	assert_true(park_give(target, burst.packets, 0));
+	put(target, 110, 115);
+	put(source, 110, 120);
+	hand_over(source, target, 4);
+	put(target, 115, 130);
+	expect_delivered(target, 100, 130);
+	assert_int_equal(source->counts.dropped + target->counts.dropped, 0);
+	end(source);
+	end(target);
+}
+
+static struct park *meanwhile_to;
+
+static void put_meanwhile(void)
+{
+	put(meanwhile_to, 0, 5 * VRING_BURST);
+}
+
+/* More than one burst of frames that come to both switches comes here while the other's are being given. */
+static void what_comes_to_both_while_it_is_given_is_delivered_once(void **state)
+{
+	enum { MANY = 6 * VRING_BURST };
+	static struct packet packets[MANY];
+	static struct vring_piece pieces[MANY][2];
+	static uint8_t bytes[MANY][LENGTH];
+	struct park *target = park_of(true);
+
+	for (uint32_t number = 0; number < MANY; number++) {
+		const struct packet *packet = frame_of(number, LENGTH);
+
+		packets[number] = *packet;
+		memcpy(bytes[number], packet->head, LENGTH);
+		packets[number].head = bytes[number];
+		pieces[number][1] = (struct vring_piece){bytes[number] + LENGTH / 2, LENGTH / 2};
+		packets[number].pieces = pieces[number];
+	}
+	meanwhile_to = target;
+	meanwhile = put_meanwhile;
+	assert_true(park_give(target, packets, MANY));
+	assert_null(meanwhile);
+	assert_int_equal(target->counts.forgotten, 5 * VRING_BURST);
+	put(target, 5 * VRING_BURST, MANY + 10);
+	expect_delivered(target, 0, MANY + 10);
+	end(target);
+}
+
+/* Whoever sends frames cannot know which of them are taken for others. */
+static void the_same_frame_has_another_hash_in_each_park(void **state)
+{
+	struct park *one = park_of(true), *other = park_of(true);
+
+	for (unsigned i = 0; i < 2; i++) {
+		assert_true(park_give(one, frame_of(1, LENGTH), 1));
+		assert_true(park_give(other, frame_of(1, LENGTH), 1));
+	}
+	assert_int_equal(one->nb_expected, 2);
+	assert_int_equal(one->expected[0], one->expected[1]);
+	assert_int_equal(other->expected[0], other->expected[1]);
+	assert_int_not_equal(one->expected[0], other->expected[0]);
+	end(one);
+	end(other);
+}
+
+static void what_is_given_without_room_is_counted_for_the_port(void **state)
+{
+	const unsigned each = 9000, room = SHAPER_MOST_BYTES / (each + 4);
+	struct park *park = park_of(true);
+
+	for (uint32_t number = 0; number < room + 10; number++)
+		assert_true(park_give(park, frame_of(number, each), 1));
+	assert_int_equal(park->counts.given, room);
+	assert_int_equal(park->counts.dropped, 10);
+	assert_int_equal(park->lost, 10);
+	park_lose(park, 3);
+	assert_int_equal(park->counts.dropped, 13);
+	assert_int_equal(park->lost, 13);
+	end(park);
+}
+
 /* Moments of pause, hand-over and workers at random. */
 static void each_frame_comes_out_of_one_of_the_two(void **state)
 {
@@ -230,6 +342,10 @@ int main(void)
 		cmocka_unit_test(what_the_source_had_comes_before_what_comes_to_the_target),
 		cmocka_unit_test(what_came_to_both_is_delivered_once),
 		cmocka_unit_test(what_the_source_has_delivered_is_forgotten_where_nothing_came_since),
+		cmocka_unit_test(what_comes_while_it_is_told_that_nothing_has_is_sent_on_next),
+		cmocka_unit_test(what_comes_to_both_while_it_is_given_is_delivered_once),
+		cmocka_unit_test(the_same_frame_has_another_hash_in_each_park),
+		cmocka_unit_test(what_is_given_without_room_is_counted_for_the_port),
 		cmocka_unit_test(each_frame_comes_out_of_one_of_the_two),
 		cmocka_unit_test(nothing_is_delivered_while_more_is_given),
 	};
