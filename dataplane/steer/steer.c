@@ -62,7 +62,7 @@ static void count_hops(const struct passage *passage, const struct egress *egres
 			COUNT_HOP(target, bytes, packet->length);
 		} else if (i < given.dealt) {
 			COUNT_HOP(target, drop_receiver_too_small, 1);
-		} else if (unlikely(given.kept_off)) {
+		} else if (unlikely(given.kept_off || i >= n - given.refused)) {
 			COUNT_HOP(target, drop_receiver_down, 1);
 		} else if (i >= given.admitted + given.shaped) {
 			COUNT_HOP(target, drop_rate, 1);
@@ -90,7 +90,7 @@ static void give(struct passage *passage, const struct outlet *outlet)
 	for (uint64_t rest = outlet->packets; rest != 0; rest &= rest - 1)
 		which[n++] = (uint8_t)__builtin_ctzll(rest);
 	given = egress_give(passage->source, egress, passage->burst, which, n, passage->flooded == 0, passage->round);
-	if (unlikely(given.dealt + given.shaped < n))
+	if (unlikely(given.dealt + given.shaped + given.refused < n))
 		egress_drop(passage->source, egress, passage->burst, which, n, given, passage->round);
 	if (passage->steering->bridge == NULL)
 		count_hops(passage, egress, which, n, given);

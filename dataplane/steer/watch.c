@@ -277,29 +277,41 @@ static void drop_parked(const struct source *source, const struct egress *egress
 	FOLLOW(source, burst, packet, "dropped: it cannot be put aside for port %s (drop_parked)", egress->port->name);
 }
 
-/* Put all of the packets aside. */
+/* For who has to drop frames otherwise: whoever has it gives a burst of what waits there meanwhile. */
+static bool lock_park(struct park *park)
+{
+	enum { TRIES = 8 };
+
+	for (unsigned i = 0; i < TRIES; i++)
+		if (lock_shortly(&park->lock))
+			return true;
+	return false;
+}
+
+/* Put all of the packets aside.  Behind one that finds no room none is: they stay in order. */
 static struct given put_aside(const struct source *source, const struct egress *egress, struct burst *burst,
 			      const uint8_t *which, unsigned n)
 {
 	struct park *park = egress->watch->park;
-	struct queue_counters *counters = egress_counters(egress);
+	unsigned put = 0;
+	uint64_t parked;
 
-	if (!lock_shortly(&park->lock))
+	if (!lock_park(park))
 		return (struct given){.kept_off = true};
-	for (unsigned i = 0; i < n; i++) {
-		struct packet *packet = &burst->packets[which[i]];
-
-		if (park_put(park, packet)) {
-			counters->parked_packets++;
-			packet->delivered = true;
-			FOLLOW(source, burst, which[i], "is put aside: the guest of port %s is moving",
-			       egress->port->name);
-		} else {
-			drop_parked(source, egress, burst, which[i]);
-		}
-	}
+	parked = park->counts.parked;
+	while (put < n && park_put(park, &burst->packets[which[put]]))
+		put++;
+	park->counts.dropped += put < n ? n - put - 1 : 0;
+	parked = park->counts.parked - parked;
 	rte_spinlock_unlock(&park->lock);
-	return (struct given){.shaped = n};
+	egress_counters(egress)->parked_packets += parked;
+	for (unsigned i = 0; i < put; i++) {
+		burst->packets[which[i]].delivered = true;
+		FOLLOW(source, burst, which[i], "is put aside: the guest of port %s is moving", egress->port->name);
+	}
+	for (unsigned i = put; i < n; i++)
+		drop_parked(source, egress, burst, which[i]);
+	return (struct given){.shaped = put, .refused = n - put};
 }
 
 /* Has the packet to be put aside: is its guest not there, or do others wait that came before? */
@@ -342,21 +354,41 @@ static bool full_too_long(struct shaper *shaper, const struct round *round)
 	return round->now - shaper->full_since > round->patience;
 }
 
-/* Give the oldest frames of a queue of the switch's own.  They stay in it. */
+/* Of frames out of a queue of the switch's own. */
+static _Thread_local struct burst waiting;
+
+/* Give the oldest frames of such a queue.  They stay in it. */
 static struct given give_waiting(const struct source *source, const struct egress *to, const struct shaper *queue,
 				 const struct round *round)
 {
-	static _Thread_local struct burst burst;
 	struct watch *watch = source->watch;
 	const uint64_t followed = watch->followed.packets; /* of another burst */
 	struct given given;
 
-	shaper_read(queue, &burst);
+	shaper_read(queue, &waiting);
 	watch->followed.packets = 0;
-	given = give_admitted(source, to, &burst, all, burst.count, false, round);
+	given = give_admitted(source, to, &waiting, all, waiting.count, false, round);
 	watch->followed.packets = followed;
-	burst_show(&burst);
+	burst_show(&waiting);
 	return given;
+}
+
+/* What waits for the rate of a guest that has been paused: it came before whatever is put aside from now on. */
+static void put_waiting_aside(const struct source *source, const struct egress *to)
+{
+	struct shaper *shaper = to->watch->shaper;
+	struct watch *watch = source->watch;
+	const uint64_t followed = watch->followed.packets;
+	struct given given = {0};
+
+	watch->followed.packets = 0;
+	while (shaper_waiting(shaper) && !given.kept_off) {
+		shaper_read(shaper, &waiting);
+		given = put_aside(source, to, &waiting, all, waiting.count);
+		shaper_remove(shaper, given.shaped + given.refused);
+	}
+	watch->followed.packets = followed;
+	shaper->full_since = 0;
 }
 
 static void drain_park(const struct source *source, const struct egress *to, const struct round *round)
@@ -377,6 +409,7 @@ static void drain_park(const struct source *source, const struct egress *to, con
 
 void egress_drain(const struct source *source, const struct egress *egress, const struct round *round)
 {
+	enum { DRAINED_BURSTS = 2 };
 	struct shaper *shaper = egress->watch->shaper;
 	/* An outlet's hops are counted by frame; these have but one. */
 	const struct egress to = {.port = egress->port,
@@ -386,10 +419,15 @@ void egress_drain(const struct source *source, const struct egress *egress, cons
 				  .watch = egress->watch};
 	struct given given;
 
-	if (egress_parks(egress))
+	/* More than comes to be put aside in a poll, so that it ends. */
+	for (unsigned i = 0; i < DRAINED_BURSTS && egress_parks(egress); i++)
 		drain_park(source, &to, round);
 	if (shaper == NULL || !shaper_waiting(shaper))
 		return;
+	if (egress->watch->park != NULL && !egress_up(&to)) {
+		put_waiting_aside(source, &to);
+		return;
+	}
 	given = give_waiting(source, &to, shaper, round);
 	shaper_remove(shaper, given.dealt);
 	if (given.dealt > 0 || given.admitted == 0)

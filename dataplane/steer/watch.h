@@ -141,7 +141,8 @@ struct given {
 	unsigned dealt;	   /* with: given, or dropped and counted */
 	unsigned admitted; /* of the packets; the others are above the receiver's rate, or the sender's share of it */
 	unsigned shaped;   /* of those, the first: they wait in the shaper, or were put aside, and are done with here */
-	bool kept_off;	   /* the control side is just taking what was put aside: none is dealt with */
+	unsigned refused;  /* the last: they could not be put aside, and are dropped and counted */
+	bool kept_off;	   /* another has had for long what was put aside: none is dealt with */
 };
 
 /*
@@ -182,7 +183,7 @@ static inline bool egress_shapes(const struct egress *egress)
 /*
  * Give what was put aside, and then what waits for the egress's rate, as far as that allows now.  In every round, with
  * the egress's queue taken and before anything else is given to it.  What the receiver has had no room for as long as
- * frames are kept waiting is dropped, and all if nobody is attached.
+ * frames are kept waiting is dropped, and all if nobody is attached; that of a guest that moves is put aside.
  */
 void egress_drain(const struct source *source, const struct egress *egress, const struct round *round);
 

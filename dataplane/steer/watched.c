@@ -45,7 +45,7 @@ static unsigned give_all(struct source *source, struct burst *burst, bool may_wa
 	given = egress_give(source, egress, burst, which, burst->count, source->watch->nb_taps == 0, round);
 	if (given.dealt > 0 || given.admitted == 0)
 		source_unblocked(source, round);
-	if (given.dealt + given.shaped == burst->count)
+	if (given.dealt + given.shaped + given.refused == burst->count)
 		return burst->count;
 	if (unlikely(given.kept_off) && may_wait)
 		return 0;
@@ -110,8 +110,9 @@ static unsigned from_device(struct source *source, unsigned limit, const struct 
  * How many frames the receiver has room for, as far as that can be known.  Looking at frames that then have to wait
  * would be in vain.
  */
-static unsigned room(const struct egress *egress)
+static unsigned room(const struct source *source)
 {
+	const struct egress *egress = &source->egress;
 	struct virtqueue *to;
 
 	if (egress->port == NULL)
@@ -119,10 +120,12 @@ static unsigned room(const struct egress *egress)
 	if (egress->port->kind == PORT_DEVICE)
 		return egress_send_held(egress) ? VRING_BURST : 0;
 	to = port_receiver(egress->port, egress->queue);
-	if (egress_parks(egress) || (to == NULL && egress->watch != NULL && egress->watch->park != NULL)) {
-		if (to != NULL)
-			vring_notify(to, NULL);
+	if (to == NULL && egress->watch != NULL && egress->watch->park != NULL)
 		return VRING_BURST; /* to be put aside */
+	if (to != NULL && egress_parks(egress)) {
+		vring_notify(to, NULL);
+		/* Those come first.  These wait where they are, if that has room: a device's ring has little. */
+		return source->from->kind == PORT_GUEST ? 0 : VRING_BURST;
 	}
 	if (to == NULL) /* to be dropped, unless it comes back */
 		return port_pauses(egress->port, egress->queue) ? 0 : VRING_BURST;
@@ -140,13 +143,13 @@ static unsigned poll_taken(struct source *source, const struct round *round)
 	if (source->from->kind == PORT_GUEST) {
 		from = port_sender(source->from, source->queue);
 		if (from == NULL) {
-			room(&source->egress);
+			room(source);
 			return 0;
 		}
 		vring_notify(from, NULL);
 	}
 	/* Also where nothing may be given now: the receiver may still have to be notified, or to send what it holds. */
-	free = room(&source->egress);
+	free = room(source);
 	limit = watch_limit(source, round);
 	if (limit == 0)
 		return 0;
