@@ -70,8 +70,10 @@ def change_over(
         started = [running[name] for name in wanted.start]
         if state.record.changing is not None and state.record.changing.arrived:
             with undisturbed():  # first its chain: what it has in its rings leaves it at once
-                base = fabric.configure(wanted.config, base)
-                _let_go_on(state, wanted.start)
+                try:
+                    base = fabric.configure(wanted.config, base)
+                finally:  # whatever becomes of its frames: it is nowhere else any more
+                    _let_go_on(state, wanted.start)
         node.wait_for(staged, processes=started)
         node.wait_for_functions(wanted.start, started)
         tell_functions(state, node.plan, wanted.tell)
@@ -287,9 +289,11 @@ def recover(state: State, fabric: TailraceFabric) -> list[str]:
     changing = state.record.changing
     if changing is None:
         return []
-    version, running = fabric.configuration()
-    if changing.arrived:
+    if not changing.arrived:
+        version, running = fabric.configuration()
+    else:
         try:
+            version, running = fabric.configuration()
             if running != changing.config:
                 version, running = fabric.configure(changing.config, version), changing.config
         finally:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import socket
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
@@ -247,3 +248,39 @@ def test_a_change_cut_short_is_kept_or_undone(
         assert (state.record.plan, state.record.spec) == ({"old": 1}, "old.yaml")
         assert names(state) == ["/s/a.sock"]
         assert set(fabric.config["ports"]) == {"a"}
+
+
+@pytest.mark.parametrize("when", ["configuration", "configure"])
+def test_a_machine_that_has_come_goes_on_whatever_the_switch_says(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, when: str
+) -> None:
+    """It is nowhere else any more. The change stays on record, and is ended when the switch answers."""
+    fabric, went_on, lost = Fabric(), list[list[str]](), [True, True]
+    here = node(tmp_path, fabric)
+    monkeypatch.setattr(Plan, "read", lambda _: here.plan)
+    monkeypatch.setattr("tailrace.node.change._let_go_on", lambda _, functions: went_on.append(list(functions)))
+    asked = getattr(fabric, when)
+
+    def late(*given: Any) -> Any:
+        if lost:
+            lost.pop()
+            raise ControlLost("no answer")
+        return asked(*given)
+
+    monkeypatch.setattr(fabric, when, late)
+    state = here.state
+    state.record.changing = replace(CHANGE, arrived=True)
+    if when == "configure":
+        with pytest.raises(ControlLost):
+            change_over(cast(Node, here), wanted(), 4)
+    else:
+        with pytest.raises(ControlLost):
+            recover(state, cast(TailraceFabric, fabric))
+    assert went_on == [["fw"]]
+    with pytest.raises(ControlLost):
+        recover(state, cast(TailraceFabric, fabric))
+    assert went_on == [["fw"]] * 2
+    (said,) = recover(state, cast(TailraceFabric, fabric))
+    assert "kept, as its machine had come" in said
+    assert went_on == [["fw"]] * 3
+    assert fabric.config == AFTER
