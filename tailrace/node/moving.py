@@ -7,6 +7,7 @@ the moment on when libvirt has ended its machine. Until then whatever fails leav
 
 from __future__ import annotations
 
+import logging
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -23,7 +24,7 @@ from tailrace.migrate.checks import Reason, reasons
 from tailrace.migrate.facts import Facts, as_data, facts_of
 from tailrace.migrate.host import Host, reached
 from tailrace.node.change import end_processes
-from tailrace.node.client import Client
+from tailrace.node.client import Client, Said
 from tailrace.node.operations import (
     Applied,
     changing,
@@ -41,6 +42,7 @@ from tailrace.process.process import undisturbed
 from tailrace.switch.config import instance_name
 from tailrace.switch.parking import Parking
 
+_log = logging.getLogger(__name__)
 _READY_SECONDS = 120.0
 """In which the other node has prepared the place; it may have another change to end first."""
 _DONE_SECONDS = 120.0
@@ -48,7 +50,8 @@ _DONE_SECONDS = 120.0
 _LOOK_SECONDS = 0.02
 _TELL_SECONDS = 1.0
 _FORWARD_SECONDS = 2.0
-"""For which frames that come here are sent on to the other node while the machine stands still."""
+"""For which frames that came here are sent on to the other node while the machine stands still; and for which an answer
+of the other node's is waited for meanwhile."""
 
 
 class Unmovable(Mistake):
@@ -104,6 +107,8 @@ class Receiving:
     def __init__(self, folder: Path, name: str) -> None:
         self._folder, self._name = folder, name
         self._parking: Parking | None = None
+        self._told: set[str] = set()
+        """The sides of which it is known what came where the machine was."""
         self._alone = threading.Lock()
 
     def begin(self) -> None:
@@ -126,6 +131,18 @@ class Receiving:
             if self._parking is None or side not in self._parking.sides:
                 raise Mistake(f"{self._name} has no port {side} here for which frames are put aside")
             self._parking.give(side, frames)
+            self._told.add(side)
+
+    def settle(self) -> None:
+        """Nothing more is given. Where none was, nobody says what the machine has got already of what came here: all of
+        it counts as such, so that nothing comes twice."""
+        with self._alone:
+            if (parking := self._parking) is None:
+                return
+            for side in parking.sides:
+                if side not in self._told:
+                    with suppress(TailraceError):
+                        parking.give(side, [])
 
     def drain(self) -> None:
         """Waits until the machine has got all of them."""
@@ -229,6 +246,7 @@ def move(held: Held, name: str, host: str, limits: Limits, tell: Callable[[str],
         with (
             closing(reception.client),
             closing(other.connect()) as going,
+            closing(other.connect()) as forwarding,
             _parked(node.state, process, name) as parking,
         ):
             with _received(reception, parking, name, host):
@@ -237,7 +255,7 @@ def move(held: Held, name: str, host: str, limits: Limits, tell: Callable[[str],
                 _send(Outgoing(process.outside, to, limits), reception, parking, name, host, tell)
             sent = time.monotonic()
             with undisturbed():
-                forwarded = _forward(parking, going, name)
+                forwarded = _forward(parking, forwarding, name)
                 _hand_over(node.state, process.name, name, going, reception)
     lead_around(held)
     ended = time.monotonic()
@@ -271,19 +289,24 @@ def _parked(state: State, process: Process, name: str) -> Iterator[Parking]:
 
 
 def _forward(parking: Parking, to: Client, name: str) -> int:
-    """Sends what was put aside on to the other node, until nothing more has come; returns how many frames. What cannot
-    be sent is lost: the machine is not, whatever becomes of its frames."""
+    """Sends what was put aside on to the other node; returns how many frames. What cannot be sent is lost: the machine
+    is not, whatever becomes of its frames. `to` may be left in the middle of a call."""
     forwarded, deadline = 0, time.monotonic() + _FORWARD_SECONDS
-    with suppress(TailraceError):
-        sides = list(parking.sides)
-        while sides:
-            for side in list(sides):
-                frames = parking.take(side)
-                # Also that there are none is told: then nothing that has come there is the machine's before now.
+    to.patience(_FORWARD_SECONDS)
+    # Twice: what waits, and what has come while that was sent. That there is none is told, too: then all that has come
+    # there before is what the machine has got here. What has come by then since, it gets from here the second time.
+    for side in 2 * list(parking.sides):
+        more, frames = True, list[str]()
+        try:
+            while more and time.monotonic() < deadline:
+                frames, more = parking.take(side)
                 to.call("migrate.park", name=name, side=side, frames=frames)
                 forwarded += len(frames)
-                if not frames or time.monotonic() > deadline:
-                    sides.remove(side)
+                frames = []
+        except TailraceError as error:
+            _log.warning("%s: %s frames for its port %s are not sent on: %s", name, len(frames) or "later", side, error)
+            if not isinstance(error, Said):  # the connection, or the switch here, is of no more use
+                break
     return forwarded
 
 

@@ -788,6 +788,7 @@ class Service:
         expected = self._expected
         if expected is None or expected[0] != name:
             raise Mistake(f"{name} is not expected here")
+        expected[2].settle()
         expected[1].set()
         return {"cancelled": False}
 

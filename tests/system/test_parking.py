@@ -195,7 +195,9 @@ def test_more_than_one_request_holds_goes_over(switches: list[RunningSwitch]) ->
         sides[0].send(range(sent, sent + 50), 1500)
         sent += 50
     requests = 0
-    while frames := here.take("0"):
+    more = True
+    while more:
+        frames, more = here.take("0")
         there.give("0", frames)
         requests += 1
         here.keep()

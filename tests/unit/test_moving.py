@@ -1,0 +1,215 @@
+"""How frames for a machine that moves are sent on, with a switch and another node of the test's own."""
+
+from __future__ import annotations
+
+import json
+import socket
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, cast
+
+import pytest
+
+from tailrace.errors import Failure
+from tailrace.node import moving
+from tailrace.node.client import Client, Said
+from tailrace.node.moving import Receiving
+from tailrace.switch import parking as switch_parking
+from tailrace.switch.parking import Parking
+
+
+class Refused(Exception):
+    """The switch does not do it."""
+
+
+class Gone(Exception):
+    """The switch ends."""
+
+
+@contextmanager
+def parking(path: Path, answer: Callable[[str, dict[str, Any]], Any], *sides: str) -> Iterator[Parking]:
+    """Of these sides, numbered from 1, at a switch that answers so."""
+    listener = socket.socket(socket.AF_UNIX)
+    listener.bind(str(path))
+    listener.listen()
+    started = 0
+
+    def serve() -> None:
+        nonlocal started
+        connection, _ = listener.accept()
+        with connection, connection.makefile("rb") as stream:
+            for line in stream:
+                request = json.loads(line)
+                said: dict[str, Any] = {"jsonrpc": "2.0", "id": request["id"]}
+                try:
+                    if request["method"] == "park.start":
+                        started += 1
+                        said["result"] = {"park": started}
+                    else:
+                        said["result"] = answer(request["method"], request["params"])
+                except Refused:
+                    said["error"] = {"code": -32001, "message": "no parking"}
+                except Gone:
+                    return
+                connection.sendall(json.dumps(said).encode() + b"\n")
+
+    thread = threading.Thread(target=serve, daemon=True)
+    thread.start()
+    made = Parking(path, {side: [f"fw.{side}"] for side in sides}, slides=False)
+    try:
+        yield made
+    finally:
+        made.end()
+        thread.join(5)
+        listener.close()
+    assert not thread.is_alive()
+
+
+@pytest.mark.parametrize("why", [Gone, Refused])
+def test_who_keeps_a_machine_moving_does_not_care_whether_the_switch_answers(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, why: type[Exception]
+) -> None:
+    asked = []
+
+    def answer(method: str, _params: dict[str, Any]) -> Any:
+        asked.append(method)
+        raise why
+
+    monkeypatch.setattr(switch_parking, "_KEEP_SECONDS", 0.0)
+    with parking(tmp_path / "c", answer, "0") as made:
+        for _ in range(3):
+            made.keep()
+    assert asked[0] == "park.status"
+
+
+def test_a_switch_that_is_stuck_is_not_waited_for_long(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    let_go = threading.Event()
+
+    def answer(method: str, _params: dict[str, Any]) -> Any:
+        if method == "park.status":
+            assert let_go.wait(60)
+        return {"waiting": 0, "delivered": 0}
+
+    monkeypatch.setattr(switch_parking, "_KEEP_SECONDS", 0.0)
+    monkeypatch.setattr(switch_parking, "_SOON_SECONDS", 0.05)
+    with parking(tmp_path / "c", answer, "0") as made:
+        made.keep()
+        assert not let_go.is_set()
+        let_go.set()
+        made.drain()
+
+
+def test_each_side_is_ended_though_one_has_ended_already(tmp_path: Path) -> None:
+    stopped = []
+
+    def answer(method: str, params: dict[str, Any]) -> Any:
+        assert method == "park.stop"
+        stopped.append(params["park"])
+        if params["park"] == 1:
+            raise Refused
+        return {}
+
+    with parking(tmp_path / "c", answer, "0", "1"):
+        pass
+    assert stopped == [1, 2]
+
+
+class Other:
+    """The other node: what it was told, and what it says to it."""
+
+    def __init__(self, says: Callable[[str], None] = lambda _side: None) -> None:
+        self.told: list[tuple[str, list[str]]] = []
+        self.says = says
+
+    def patience(self, _seconds: float) -> None:
+        pass
+
+    def call(self, method: str, name: str, side: str, frames: list[str]) -> None:
+        assert (method, name) == ("migrate.park", "fw")
+        self.told.append((side, frames))
+        self.says(side)
+
+
+def takes(found: dict[int, list[list[str]]]) -> Callable[[str, dict[str, Any]], Any]:
+    """A switch that has these for each parking: [] in between is where all that waited has been taken."""
+
+    def answer(method: str, params: dict[str, Any]) -> Any:
+        if method != "park.take":
+            return {}
+        left = found[params["park"]]
+        frames = left.pop(0) if left else []
+        more = bool(left) and left[0] != []
+        if left and left[0] == []:
+            left.pop(0)
+        return {"frames": frames, "more": more}
+
+    return answer
+
+
+def test_what_came_is_sent_on_and_what_has_come_meanwhile(tmp_path: Path) -> None:
+    """And no more: the machine stands still."""
+    found = {1: [["a"], ["b"], [], ["c"], ["d"], [], ["e"]], 2: [["f"]]}
+    other = Other()
+    with parking(tmp_path / "c", takes(found), "0", "1") as made:
+        assert moving._forward(made, cast(Client, other), "fw") == 5
+    assert other.told == [
+        ("0", ["a"]), ("0", ["b"]), ("1", ["f"]),
+        ("0", ["c"]), ("0", ["d"]), ("1", []),
+    ]  # fmt: skip
+    assert found[1] == [["e"]]
+
+
+def test_what_one_side_is_refused_costs_the_others_nothing(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    def says(side: str) -> None:
+        if side == "0":
+            raise Said(["frames: no"], 1)
+
+    other = Other(says)
+    with parking(tmp_path / "c", takes({1: [["a", "b"]], 2: [["c"]]}), "0", "1") as made:
+        assert moving._forward(made, cast(Client, other), "fw") == 1
+    assert ("1", ["c"]) in other.told
+    assert "fw: 2 frames for its port 0 are not sent on: frames: no" in caplog.text
+
+
+def test_a_node_that_does_not_answer_is_told_no_more(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    def says(_side: str) -> None:
+        raise Failure("no answer to migrate.park")
+
+    other = Other(says)
+    with parking(tmp_path / "c", takes({1: [["a"]], 2: [["c"]]}), "0", "1") as made:
+        assert moving._forward(made, cast(Client, other), "fw") == 0
+    assert other.told == [("0", ["a"])]
+    assert "no answer to migrate.park" in caplog.text
+
+
+def test_frames_without_an_end_do_not_keep_the_machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(moving, "_FORWARD_SECONDS", 0.1)
+
+    def answer(method: str, _params: dict[str, Any]) -> Any:
+        return {"frames": ["a"], "more": True} if method == "park.take" else {}
+
+    other = Other()
+    with parking(tmp_path / "c", answer, "0") as made:
+        assert moving._forward(made, cast(Client, other), "fw") == len(other.told) > 0
+
+
+class Given:
+    """A parking at the target."""
+
+    def __init__(self) -> None:
+        self.sides = ["0", "1"]
+        self.given: list[tuple[str, Sequence[str]]] = []
+
+    def give(self, side: str, frames: Sequence[str]) -> None:
+        self.given.append((side, frames))
+
+
+def test_of_a_side_that_nothing_was_said_of_all_counts_as_delivered(tmp_path: Path) -> None:
+    receiving, given = Receiving(tmp_path, "fw"), Given()
+    receiving.settle()
+    receiving._parking = cast(Parking, given)
+    receiving.give("0", ["a"])
+    receiving.settle()
+    assert given.given == [("0", ["a"]), ("1", [])]
