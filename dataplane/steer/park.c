@@ -152,6 +152,9 @@ void park_delivered(struct park *park, struct shaper *queue, unsigned count)
 
 /* ------- for the control side ------- */
 
+/* What it looks at now. */
+static _Thread_local struct burst burst;
+
 static void swap(struct shaper *one, struct shaper *other)
 {
 	const struct shaper kept = *one;
@@ -181,7 +184,6 @@ void park_lose(struct park *park, uint32_t count)
 /* What has come here so far goes behind what had come before. */
 static void collect(struct park *park)
 {
-	static struct burst burst;
 	uint32_t lost = 0;
 
 	rte_spinlock_lock(&park->lock);
@@ -203,7 +205,6 @@ static void collect(struct park *park)
  */
 static uint32_t known(const struct park *park, const struct hashes *hashes, uint32_t *next)
 {
-	static struct burst burst;
 	struct shaper rest = park->early; /* read to its end, and left as it is */
 	uint32_t behind = 0, at = 0;
 
@@ -226,7 +227,6 @@ static uint32_t known(const struct park *park, const struct hashes *hashes, uint
 /* With the lock: some that were expected may have come while it was found out that they are. */
 static void forget_expected(struct park *park)
 {
-	static struct burst burst;
 	unsigned count;
 
 	do {
