@@ -280,8 +280,11 @@ def test_one_port_cannot_take_the_room_of_others(switch: RunningSwitch) -> None:
         assert bridge["room"] == 64
         assert bridge["unlearned"] == 199 - 48
         guests.send("p2", *(to(GROUP, station) for station in range(200, 216)))
-        assert len(lan(switch)["macs"]) == 64
-        assert guests.where("p1", to(215, 1)) == "p2"
+        learned = {each["mac"] for each in lan(switch)["macs"] if each["port"] == "p2"}
+        # One whose two buckets are full finds no room; which one that is depends on a secret.
+        assert 13 <= len(learned) <= 16
+        known = next(station for station in range(200, 216) if mac(station) in learned)
+        assert guests.where("p1", to(known, 1)) == "p2"
 
 
 def test_what_is_no_station_and_what_is_for_bridges_is_dropped_by_name(plain: Guests) -> None:
