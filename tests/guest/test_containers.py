@@ -216,5 +216,5 @@ def test_a_chain_of_containers_loses_no_frame_while_one_is_replaced_by_apply(com
     _, said = measuring.communicate(timeout=120)
     assert "what is up was changed while it was measured" in said
     frames = [way for trial in command.results()["trials"] for way in trial["directions"]]
-    assert sum(way["received"] for way in frames) == sum(way["sent"] for way in frames) > 10_000
+    assert sum(way["received"] for way in frames) == sum(way["sent"] for way in frames) > 100
     assert len(containers()) == count and len(before - set(containers())) == 1

@@ -70,7 +70,7 @@ def test_a_disk_boots_forwards_and_is_not_changed(command: Command, disk: Path, 
 def assert_forwards(command: Command, spec: Path) -> None:
     result = json.loads(command("measure", "latency", spec, "--json").stdout)
     frames = [way for trial in result["trials"] for way in trial["directions"]]
-    assert sum(way["received"] for way in frames) == sum(way["sent"] for way in frames) > 1000
+    assert sum(way["received"] for way in frames) == sum(way["sent"] for way in frames) > 100
 
 
 def instance(command: Command, name: str = "own") -> str:

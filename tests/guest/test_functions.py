@@ -98,12 +98,12 @@ def test_a_measurement_loses_no_frame_and_each_function_says_what_it_was(node: C
     done = node("measure", "latency", node.spec(MIXED), "--json")
     result = json.loads(done.stdout)
     frames = [direction for trial in result["trials"] for direction in trial["directions"]]
-    assert sum(each["received"] for each in frames) == sum(each["sent"] for each in frames) > 1000
+    assert sum(each["received"] for each in frames) == sum(each["sent"] for each in frames) > 100
     assert "first runs in a machine, second runs in a container, third runs in a process" in result["notes"]
     for name, ports in counted(node).items():
         for was, now in zip(before[name], ports, strict=True):
             assert now["drop_function"] == 0
-            assert now["received"] - was["received"] > 500, f"of this measurement, by {name}"
+            assert now["received"] - was["received"] > 50, f"of this measurement, by {name}"
 
 
 def test_the_machine_is_confined_and_pinned(node: Command) -> None:
@@ -239,7 +239,7 @@ def test_a_chain_of_containers_loses_no_frame_while_they_are_replaced(command: C
         (run,) = command.runs.glob("*-containers")
         result = json.loads((run / "results.json").read_text())
         frames = [way for trial in result["trials"] for way in trial["directions"]]
-        assert sum(way["received"] for way in frames) == sum(way["sent"] for way in frames) > 10_000
+        assert sum(way["received"] for way in frames) == sum(way["sent"] for way in frames) > 100
         assert len(containers()) == 2 and before.isdisjoint(containers())
         assert "no function that Tailrace has started" in command("function", "restart", "third", status=2).stderr
     finally:
@@ -282,7 +282,7 @@ def test_an_image_of_somebody_elses_takes_its_sockets_from_the_environment(
     try:
         output = command("measure", "latency", spec, "--json").stdout
         frames = [way for trial in json.loads(output)["trials"] for way in trial["directions"]]
-        assert sum(way["received"] for way in frames) == sum(way["sent"] for way in frames) > 1000
+        assert sum(way["received"] for way in frames) == sum(way["sent"] for way in frames) > 100
     finally:
         command("down")
     missing = command.spec(text.replace("testpmd:1", "testpmd:2"), "missing.yaml")

@@ -71,7 +71,7 @@ def test_starting_and_changing_the_switch(tailrace: Path, tmp_path: Path) -> Non
     assert 1 < result["memory_mib"]["0"] <= result["memory_mib"]["16"] <= 64
     assert all(result["times_ms"][name]["count"] == 5 for name in CHANGES)
     beside = result["beside"]
-    assert beside["received"] > 1000
+    assert beside["received"] > 100
     assert beside["lost"] == beside["duplicate"] == beside["out_of_sequence"] == beside["dropped"] == 0
     assert not (tmp_path / "state").exists()
 

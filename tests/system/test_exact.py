@@ -126,7 +126,7 @@ def test_every_count_is_the_plans(bench: Bench, plan: Impairment, params: dict[s
     function = bench.start(plan)
     try:
         result = bench.tester.trial(both_ways(100_000), 1.0, wait=1.0, **params)
-        assert all(each["sent"] > 5_000 for each in result["streams"])
+        assert all(each["sent"] > 500 for each in result["streams"])
         bench.check(function, plan, result, int(params.get("window", WINDOW)))
     finally:
         if function.poll() is None:

@@ -140,7 +140,7 @@ def test_the_no_loss_rate_is_found(command: Command) -> None:
     check_trial(trial)
     for each in (*attempts, trial):
         searched = each["searched"]["pps"]
-        assert searched > 1000
+        assert searched > 0
         assert each["offered_pps"] == pytest.approx(searched / 2)
     assert all(each["no_loss_pps"] is None for each in attempts)
     assert trial["no_loss_pps"] in (trial["searched"]["pps"], None)

@@ -50,7 +50,7 @@ def check_noise(command: Command, *neighbours: str, pairs: int, duration: str) -
         said = [line.partition(" ")[2] for line in log.read_text().splitlines()]  # behind the time
         counted = [json.loads(words) for words in said if words.startswith("{")]
         assert len(counted) == pairs
-        assert all(port["received"] > 1000 for each in counted for port in each["ports"])
+        assert all(port["received"] > 10 for each in counted for port in each["ports"])
 
 
 def test_quiet_and_noisy_in_turn(command: Command) -> None:

@@ -15,9 +15,9 @@ def test_flows_overtake_each_other_and_none_itself(command: Command) -> None:
     (finding,) = results["findings"]
     assert finding["delays_us"] == {"wan": 0, "wan-2": 5000}
     together, apart = finding["together"], finding["apart"]
-    assert apart["received"] > 1000
+    assert apart["received"] > 100
     assert apart["out_of_sequence"] == 0
-    assert finding["slower"] > 1000
+    assert finding["slower"] > 100
     # Frames at the end have nobody after them, and a busy machine delays the faster replica too.
     assert 0.5 * finding["slower"] < together["out_of_sequence"] <= 1.01 * finding["slower"]
     assert together["extent_max"] >= together["extent_average"] > 1

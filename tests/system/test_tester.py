@@ -286,7 +286,7 @@ def test_unlimited_rate_has_no_unsent_frames(tester: RunningTester) -> None:
     result = tester.trial(both_ways(0), 0.2)
     for each in result["streams"]:
         assert each["unsent"] == 0
-        assert each["sent"] == each["offered"] > 1000
+        assert each["sent"] == each["offered"] > 100
         assert each["duplicate"] == each["out_of_sequence"] == each["beyond_window"] == 0
 
 
