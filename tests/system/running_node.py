@@ -43,7 +43,7 @@ tests: [latency: {frames: 64, rate: 20kpps, duration: 60s}]
 """
 
 
-def wait_until(what: Callable[[], Any], seconds: float = 20.0) -> Any:
+def wait_until(what: Callable[[], Any], seconds: float = 60.0) -> Any:
     """What `what` returns as soon as it is true; fails the test if that takes too long."""
     deadline = time.monotonic() + seconds
     while True:
