@@ -18,7 +18,7 @@ from tailrace.bench.setting import CORE_TO_CORE, Cores, check_able, check_alive,
 from tailrace.errors import Mistake
 from tailrace.measure.progress import Reporter
 from tailrace.measure.tester import TESTER_PROGRAM
-from tailrace.node.plan import TESTER_BUFFERS_MIB
+from tailrace.plan.planned import TESTER_BUFFERS_MIB
 from tailrace.resources import hugepages
 
 PORT_PAIRS = 10

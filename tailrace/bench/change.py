@@ -13,10 +13,10 @@ from tailrace.bench.setting import Setting
 from tailrace.bench.sides import BACKPRESSURE_US, joined
 from tailrace.bench.testpmd import Testpmd
 from tailrace.errors import Fault
+from tailrace.fabric.tailrace import SwitchOptions, TailraceFabric
 from tailrace.measure.profile import profile
-from tailrace.node.record import FilePath
 from tailrace.process.process import undisturbed
-from tailrace.switch.fabric import SwitchOptions, TailraceFabric
+from tailrace.state.record import FilePath
 
 BESIDE_PPS = 50_000.0
 """Frames a second each way on the chain beside: few enough for any machine, so that a loss has one cause only."""

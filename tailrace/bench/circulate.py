@@ -25,12 +25,12 @@ from tailrace.errors import Fault
 from tailrace.fabric.base import Interface, Port
 from tailrace.fabric.network import Network
 from tailrace.fabric.ovs_dpdk import OvsDpdk, Rules
-from tailrace.node.record import Process
+from tailrace.fabric.tailrace import TailraceFabric
 from tailrace.process.process import UMASK_GUEST, Limits, undisturbed
 from tailrace.process.programs import own_program
 from tailrace.resources.place import POLLER_NICE
+from tailrace.state.record import Process
 from tailrace.switch.config import Config
-from tailrace.switch.fabric import TailraceFabric
 
 PROGRAM = "tailrace-circulate"
 DEVICES = 32

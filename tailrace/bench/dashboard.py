@@ -27,11 +27,11 @@ from tailrace.errors import Failure, Mistake
 from tailrace.measure.profile import profile
 from tailrace.measure.progress import Reporter
 from tailrace.measure.tester import Tester
-from tailrace.node.plan import TESTER_BUFFERS_MIB
-from tailrace.node.record import State, peek
 from tailrace.observe.page import Page
+from tailrace.plan.planned import TESTER_BUFFERS_MIB
 from tailrace.process.process import cpu_seconds
 from tailrace.process.programs import system_program
+from tailrace.state.record import State, peek
 
 FIRST_ADDRESS, FIRST_PORT, ADDRESSES = "198.18.1.", 1024, 256
 """Flow k of the tester: see scale.py."""

@@ -18,12 +18,12 @@ from tempfile import TemporaryDirectory
 from tailrace.bench.setting import Setting
 from tailrace.errors import Failure
 from tailrace.functions.namespace import prepare_namespace
-from tailrace.node.record import Namespace
 from tailrace.observe.pcap import RECORD, header
 from tailrace.process.plain import last_line
 from tailrace.process.process import undisturbed
 from tailrace.process.programs import system_program
 from tailrace.spec.kind import Network
+from tailrace.state.record import Namespace
 
 PORTS = 2
 HOPS = 16

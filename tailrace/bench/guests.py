@@ -10,7 +10,7 @@ from typing import Any
 from tailrace.bench.setting import Setting
 from tailrace.errors import Failure, Fault
 from tailrace.measure.tester import Tester
-from tailrace.node.plan import TESTER_BUFFERS_MIB
+from tailrace.plan.planned import TESTER_BUFFERS_MIB
 from tailrace.process.process import undisturbed
 from tailrace.resources.place import Place
 from tailrace.results.histogram import from_tester

@@ -27,7 +27,6 @@ from tailrace.functions.handover import HandOver
 from tailrace.functions.program import NAME, control_beside, wait_until_ready
 from tailrace.functions.show import call
 from tailrace.measure.progress import Reporter
-from tailrace.node.record import Process
 from tailrace.node.standby import InStep, Pair
 from tailrace.observe.pcap import header
 from tailrace.process.process import Limits, undisturbed
@@ -35,6 +34,7 @@ from tailrace.process.programs import own_program
 from tailrace.resources.hugepages import PAGE_MIB
 from tailrace.resources.place import POLLER_NICE
 from tailrace.spec.firewall import Firewall
+from tailrace.state.record import Process
 
 KIND = "firewall"
 MOST = 4_000_000

@@ -19,10 +19,10 @@ from rich.text import Text
 from tailrace.bench.model import Spread
 from tailrace.errors import Failure, Mistake
 from tailrace.host.journal import ENVIRONMENT, read_journal, state_folder
+from tailrace.kernel.tree import Tree
 from tailrace.measure.progress import Reporter
 from tailrace.process.plain import last_line
 from tailrace.process.process import undisturbed
-from tailrace.resources.tree import Tree
 
 HERE = Path("/")
 _TIMEOUT = 120.0

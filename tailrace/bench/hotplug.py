@@ -17,10 +17,11 @@ from pathlib import Path
 
 from tailrace.bench.setting import Setting
 from tailrace.errors import Failure
-from tailrace.functions import agent, hypervisor
+from tailrace.functions import agent
 from tailrace.functions.machine import InMachine
 from tailrace.functions.runtime import Instance
 from tailrace.functions.vcpus import spread
+from tailrace.process import hypervisor
 from tailrace.process.process import undisturbed
 from tailrace.resources.place import Place
 

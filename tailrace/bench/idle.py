@@ -21,13 +21,13 @@ from tailrace.bench.model import TAILRACE, Comparison, Figures, Ratio, Sample
 from tailrace.bench.setting import Setting, check_alive
 from tailrace.bench.sides import running
 from tailrace.errors import Fault
+from tailrace.fabric.tailrace import TailraceFabric
 from tailrace.measure.profile import profile
 from tailrace.measure.progress import Reporter
 from tailrace.measure.tester import TESTER_PROGRAM
-from tailrace.node.plan import TESTER_BUFFERS_MIB
-from tailrace.node.record import Process
+from tailrace.plan.planned import TESTER_BUFFERS_MIB
 from tailrace.resources import hugepages
-from tailrace.switch.fabric import TailraceFabric
+from tailrace.state.record import Process
 
 POLICIES = ("poll", "pause", "sleep")
 SELDOM_PPS = 200.0

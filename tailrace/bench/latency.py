@@ -23,9 +23,9 @@ from tailrace.fabric import ovs_dpdk
 from tailrace.measure.profile import profile
 from tailrace.measure.progress import Reporter
 from tailrace.measure.tester import TESTER_PROGRAM, Tester
-from tailrace.node.plan import TESTER_BUFFERS_MIB
-from tailrace.node.record import Process
+from tailrace.plan.planned import TESTER_BUFFERS_MIB
 from tailrace.resources import hugepages
+from tailrace.state.record import Process
 
 LOADS = {"single": 5_000.0, "paced": 100_000.0}
 """Frames a second: one at a time, and a steady load."""

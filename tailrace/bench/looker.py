@@ -16,7 +16,7 @@ from pathlib import Path
 
 from tailrace.bench.browser import Browser, browser
 from tailrace.errors import Failure
-from tailrace.node.folder import ENVIRONMENT
+from tailrace.state.folder import ENVIRONMENT
 
 _SETTLE = 3.0
 _WIDTH, _HEIGHT = 1440, 900

@@ -16,7 +16,7 @@ from typing import Any, Literal, get_args
 
 from tailrace.errors import Failure, Fault
 from tailrace.fabric.base import Counters
-from tailrace.host.distance import NEAR_NS
+from tailrace.measure.core_to_core import NEAR_NS
 from tailrace.results.ratio import Figures as Figures
 from tailrace.results.ratio import Ratio as Ratio
 from tailrace.results.ratio import Summary

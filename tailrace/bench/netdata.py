@@ -21,10 +21,10 @@ from tailrace.bench.setting import Setting, check_alive
 from tailrace.bench.two_nodes import packet_socket
 from tailrace.errors import Failure
 from tailrace.fabric.network import Network
-from tailrace.node.record import Process
 from tailrace.process.plain import plain
 from tailrace.process.process import Limits, cpu_seconds, undisturbed
 from tailrace.process.programs import system_program
+from tailrace.state.record import Process
 
 PROGRAM = "netdata"
 _FRAME = bytes(12) + b"\x88\xb5" + bytes(46)

@@ -16,7 +16,7 @@ from tailrace import __version__
 from tailrace.bench.setting import Cores, Setting, check_able, prepared
 from tailrace.errors import Failure
 from tailrace.measure.progress import Reporter
-from tailrace.node.folder import ENVIRONMENT
+from tailrace.state.folder import ENVIRONMENT
 
 
 @contextmanager

@@ -26,9 +26,9 @@ from tailrace.functions.runtimes import STARTERS
 from tailrace.measure.progress import Reporter
 from tailrace.measure.tester import TESTER_PROGRAM
 from tailrace.node.client import Client
-from tailrace.node.plan import Plan
-from tailrace.node.record import peek
+from tailrace.plan.planned import Plan
 from tailrace.process.programs import own_program
+from tailrace.state.record import peek
 
 SPEC = """\
 functions: {first: {kind: skeleton, cpus: {most: 2}}}

@@ -32,10 +32,10 @@ from tailrace.measure.beside import BOOT_SECONDS, Guest
 from tailrace.measure.host.tools import Setting as HostSetting
 from tailrace.measure.interrupts import RECEIVER, SENDER, SENDS, Side
 from tailrace.measure.progress import Reporter
-from tailrace.node.record import Process
-from tailrace.process.launch import why_ended
 from tailrace.process.process import Limits, cpu_seconds, descendants, undisturbed
 from tailrace.process.programs import system_program
+from tailrace.state.launch import why_ended
+from tailrace.state.record import Process
 
 WITHOUT, WITH = "without", "with"
 _FIGURES = ("p50", "p99", "p99.9", "max")

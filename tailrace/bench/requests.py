@@ -18,8 +18,8 @@ from tailrace.bench.table import Column
 from tailrace.bench.window import counters_of
 from tailrace.errors import Fault
 from tailrace.fabric.base import Fabric
-from tailrace.node.record import Process
 from tailrace.process.programs import own_program
+from tailrace.state.record import Process
 
 REQUESTS = "tailrace-requests"
 PROGRAMS = (tcp.TAP_GUEST, REQUESTS)

@@ -31,12 +31,12 @@ from tailrace.bench.setting import Setting, check_alive
 from tailrace.errors import Fault, Mistake
 from tailrace.functions.program import NAME, wait_until_ready
 from tailrace.measure.progress import Reporter
-from tailrace.node.record import Process
+from tailrace.process.control import Control
 from tailrace.process.process import Limits, undisturbed
 from tailrace.process.programs import own_program, run_system
 from tailrace.resources.hugepages import PAGE_MIB
 from tailrace.resources.place import POLLER_NICE
-from tailrace.switch.control import Control
+from tailrace.state.record import Process
 
 ROUTER, L3FWD, KERNEL, ROUTER_2 = "router", "l3fwd", "kernel", "router_2_cores"
 PEERS = (L3FWD, KERNEL)

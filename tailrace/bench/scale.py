@@ -24,14 +24,14 @@ from tailrace.bench.setting import Setting
 from tailrace.bench.sides import BACKPRESSURE_US, guest_port, joined
 from tailrace.bench.window import most_seconds, side_seconds, watch_windows
 from tailrace.errors import Fault, Mistake
+from tailrace.fabric.tailrace import SwitchOptions, TailraceFabric
 from tailrace.measure.profile import profile
 from tailrace.measure.progress import Reporter
 from tailrace.measure.tester import TESTER_PROGRAM
-from tailrace.node.plan import TESTER_BUFFERS_MIB
-from tailrace.node.record import Process
+from tailrace.plan.planned import TESTER_BUFFERS_MIB
 from tailrace.process.process import undisturbed
 from tailrace.resources import hugepages
-from tailrace.switch.fabric import SwitchOptions, TailraceFabric
+from tailrace.state.record import Process
 
 GUESTS, CHAINS, FLOWS = "guests", "chains", "flows"
 SIZES = {GUESTS: (2, 64), CHAINS: (1, 1000), FLOWS: (1, 1_000_000)}

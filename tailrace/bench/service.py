@@ -23,9 +23,9 @@ from tailrace.errors import Failure, Mistake
 from tailrace.functions.runtimes import STARTERS
 from tailrace.measure.progress import Reporter
 from tailrace.node.client import Client
-from tailrace.node.folder import LOOK
-from tailrace.node.record import Process, peek
 from tailrace.process.process import cpu_seconds
+from tailrace.state.folder import LOOK
+from tailrace.state.record import Process, peek
 
 #: A chain of a function that is started again, and one of a function that is led past.
 SPEC = """\

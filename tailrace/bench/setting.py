@@ -16,17 +16,17 @@ from typing import Any
 
 from tailrace.bench.model import Figures, Sample
 from tailrace.errors import Failure, Fault, Mistake
-from tailrace.host.distance import CORE_TO_CORE, core_to_core
+from tailrace.measure.core_to_core import CORE_TO_CORE, core_to_core
 from tailrace.measure.progress import Reporter
 from tailrace.measure.session import check_nothing_up, keep_aside
 from tailrace.node.claiming import claim_cpus
-from tailrace.node.record import Process, State, hold_run
 from tailrace.node.running import reserve_pages
-from tailrace.process.launch import Launcher
 from tailrace.process.process import how_it_ended, identify, real_time_refusal, reap, stopped, undisturbed
 from tailrace.process.programs import own_program
 from tailrace.resources.place import FUNCTION_PRIORITY, Place, Placement, interrupt_place
 from tailrace.resources.topology import allowed_cpus
+from tailrace.state.launch import Launcher
+from tailrace.state.record import Process, State, hold_run
 
 __all__ = ["CORE_TO_CORE", "Cores", "Setting", "check_able", "check_alive", "prepared"]
 

@@ -13,10 +13,10 @@ from tailrace.errors import Fault, Mistake
 from tailrace.fabric.base import Fabric, Port
 from tailrace.fabric.network import Network
 from tailrace.fabric.ovs_dpdk import OvsDpdk
+from tailrace.fabric.tailrace import SwitchOptions, TailraceFabric
+from tailrace.plan.capabilities import capabilities
 from tailrace.process.process import undisturbed
 from tailrace.resources.place import POLLER_NICE
-from tailrace.switch.confine import capabilities
-from tailrace.switch.fabric import SwitchOptions, TailraceFabric
 
 BACKPRESSURE_US = 20_000
 

@@ -28,12 +28,12 @@ from tailrace.bench.model import Beside, ChangeResult, Spread
 from tailrace.bench.setting import CORE_TO_CORE, Cores, Setting, check_able, check_alive, prepared
 from tailrace.bench.sides import guest_port, joined
 from tailrace.errors import Failure, Mistake
+from tailrace.fabric.tailrace import TailraceFabric
 from tailrace.measure.progress import Reporter
 from tailrace.measure.tester import TESTER_PROGRAM
-from tailrace.node.plan import TESTER_BUFFERS_MIB
-from tailrace.node.record import Process
+from tailrace.plan.planned import TESTER_BUFFERS_MIB
 from tailrace.resources import hugepages
-from tailrace.switch.fabric import TailraceFabric
+from tailrace.state.record import Process
 
 READY = "start to ready"
 CHANGES = ("add two ports", "join them", "part them", "remove them")

@@ -28,10 +28,10 @@ from tailrace.errors import Failure, Fault, Mistake
 from tailrace.fabric import ovs_dpdk
 from tailrace.fabric.base import Fabric
 from tailrace.measure.progress import Reporter
-from tailrace.node.record import Namespace, Process
 from tailrace.process.process import UMASK_GUEST, Limits, undisturbed
 from tailrace.process.programs import own_program, system_program
 from tailrace.resources import hugepages
+from tailrace.state.record import Namespace, Process
 
 TAP_GUEST = "tailrace-tap-guest"
 GUEST_MIB = 96

@@ -26,7 +26,7 @@ from tailrace.errors import Fault, Mistake
 from tailrace.measure.profile import profile
 from tailrace.measure.progress import Reporter
 from tailrace.measure.tester import TESTER_PROGRAM
-from tailrace.node.plan import TESTER_BUFFERS_MIB
+from tailrace.plan.planned import TESTER_BUFFERS_MIB
 from tailrace.resources import hugepages
 
 TESTER = "tester"

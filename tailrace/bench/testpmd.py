@@ -16,12 +16,12 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tailrace.errors import Fault, Mistake
-from tailrace.node.record import Process
-from tailrace.process.launch import Launcher
 from tailrace.process.plain import plain
 from tailrace.process.process import UMASK_GUEST, Limits, how_it_ended, reap
 from tailrace.process.programs import system_program
 from tailrace.resources.place import POLLER_NICE
+from tailrace.state.launch import Launcher
+from tailrace.state.record import Process
 
 FCS = 4
 """Bytes of the frame check sequence: part of a frame's size, absent from memory."""

@@ -21,7 +21,7 @@ from itertools import pairwise
 from pathlib import Path
 
 from tailrace.errors import Failure
-from tailrace.functions import hypervisor
+from tailrace.process import hypervisor
 from tailrace.process.process import ProcessId, identify
 from tailrace.process.programs import system_program
 

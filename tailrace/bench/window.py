@@ -13,8 +13,8 @@ from tailrace.bench.setting import LOOK_SECONDS, Setting, check_alive
 from tailrace.bench.testpmd import Testpmd, Traffic
 from tailrace.errors import Fault
 from tailrace.fabric.base import Counters
-from tailrace.node.record import Process
 from tailrace.process.process import undisturbed
+from tailrace.state.record import Process
 
 
 class Counted(Protocol):

@@ -19,7 +19,6 @@ from tailrace.advise.calibrate import (
     worker_machine,
 )
 from tailrace.advise.chain import Chain, answers, changes, turning_points
-from tailrace.advise.chart import draw
 from tailrace.advise.learn import Measured, read_measured
 from tailrace.advise.learn import learn as learn_from
 from tailrace.advise.machine import PARAMETERS, Machine, read_machine, show_machine
@@ -29,6 +28,7 @@ from tailrace.cli import complete
 from tailrace.cli.options import JsonOption
 from tailrace.cli.output import note, plain_table, print_json, print_line, run_command, wide_console
 from tailrace.errors import Mistake
+from tailrace.report.advice import draw
 from tailrace.spec.load import load_located
 from tailrace.spec.model import Spec
 

@@ -14,8 +14,8 @@ from rich.console import RenderableType
 
 from tailrace.cli.output import print_json, run_command
 from tailrace.measure.progress import Reporter, Silent, reporter
-from tailrace.node.folder import default_folder
 from tailrace.report.screen import Screen
+from tailrace.state.folder import default_folder
 
 JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON on standard output, and no progress bar.")]
 _WIDE = 200

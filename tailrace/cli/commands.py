@@ -23,9 +23,9 @@ from tailrace.measure.profile import capture, parse_frames, profile
 from tailrace.measure.progress import Bar, reporter
 from tailrace.measure.session import Finished, Request, Session, plan_beside, run_between, run_on_node
 from tailrace.measure.tester import absolute_uri
-from tailrace.node.folder import default_folder
-from tailrace.node.plan import Plan, make_plan
-from tailrace.node.usable import usable_cpus
+from tailrace.plan.make import make_plan
+from tailrace.plan.planned import Plan
+from tailrace.plan.usable import usable_cpus
 from tailrace.process.plain import plain_lines
 from tailrace.resources.place import place_tester
 from tailrace.spec.check import rates_beyond
@@ -34,6 +34,7 @@ from tailrace.spec.model import Spec
 from tailrace.spec.position import Document, raise_any
 from tailrace.spec.tests import METHODS
 from tailrace.spec.traffic import Traffic
+from tailrace.state.folder import default_folder
 
 
 @dataclass(frozen=True)

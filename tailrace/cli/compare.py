@@ -20,10 +20,10 @@ from tailrace.measure.session import Request, run_own
 from tailrace.measure.side import loads_of
 from tailrace.measure.stand import Scene, SceneFunction, placed
 from tailrace.node.claiming import claim_placements
-from tailrace.node.folder import default_folder
 from tailrace.spec.load import load_located
 from tailrace.spec.model import Spec
 from tailrace.spec.tests import Latency
+from tailrace.state.folder import default_folder
 
 FABRICS = "fabrics"
 _BRIEF = {"frames": [64, 1518], "duration": "5s"}

@@ -20,13 +20,13 @@ from rich.text import Text
 
 from tailrace.cli.output import print_line
 from tailrace.errors import Failure, Mistake
-from tailrace.node.folder import default_folder, folder_in_use
-from tailrace.node.record import check_ours, peek
 from tailrace.observe.metrics import authority, serve
 from tailrace.observe.snapshot import Sampler, Snapshot
 from tailrace.observe.top import SORTS, Rows, draw, only, rows
 from tailrace.report.screen import Screen
 from tailrace.spec.units import parse_duration
+from tailrace.state.folder import default_folder, folder_in_use
+from tailrace.state.record import check_ours, peek
 
 _LONGEST = 24 * 3600.0
 """Seconds between two pictures at most."""

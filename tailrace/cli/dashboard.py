@@ -21,9 +21,9 @@ from tailrace.dashboard.record import Record, Recorder
 from tailrace.dashboard.rules import EVERYTHING, read_rules
 from tailrace.dashboard.server import Certificate, Shown, listen_on, server
 from tailrace.errors import Mistake
-from tailrace.node.folder import default_folder
 from tailrace.observe.metrics import authority
 from tailrace.spec.units import parse_size
+from tailrace.state.folder import default_folder
 
 
 @dataclass(frozen=True)

@@ -14,11 +14,12 @@ from tailrace.fabric.kinds import KINDS
 from tailrace.measure.exits import machines_of, measure_exits, seconds, with_interface
 from tailrace.measure.fit import Carries, check_fit
 from tailrace.measure.session import Request, plan_beside, run_in_turn
-from tailrace.node.folder import default_folder
-from tailrace.node.plan import Plan, make_plan
+from tailrace.plan.make import make_plan
+from tailrace.plan.planned import Plan
 from tailrace.spec.interface import WORDS
 from tailrace.spec.load import load_located
 from tailrace.spec.tests import Exits
+from tailrace.state.folder import default_folder
 
 
 def exits(

@@ -16,10 +16,10 @@ from tailrace.cli import complete, operate
 from tailrace.cli.options import JsonOption
 from tailrace.cli.output import plain_table, print_json, print_line, run_command, wide_console
 from tailrace.errors import Mistake
-from tailrace.node.folder import default_folder
-from tailrace.node.record import Process, State, peek
 from tailrace.observe.function_log import last_lines, log_of, process_of
 from tailrace.process.plain import plain
+from tailrace.state.folder import default_folder
+from tailrace.state.record import Process, State, peek
 
 app = typer.Typer(
     help="Inspect, replace, resize, save and copy one function of what is up.",
@@ -335,11 +335,11 @@ def _show(name: str, most: int, *, as_json: bool) -> int:
 
 def _explain(name: str, *, as_json: bool) -> int:
     from tailrace.functions.acceleration import acceleration
-    from tailrace.functions.levels import Machine, explained
     from tailrace.functions.traits import read_traits
-    from tailrace.node.plan import Plan
+    from tailrace.kernel.tree import Tree
+    from tailrace.plan.levels import Machine, explained
+    from tailrace.plan.planned import Plan
     from tailrace.resources.topology import read_cpus
-    from tailrace.resources.tree import Tree
 
     _process(name)
     plan = Plan.read(peek(default_folder()).plan)
@@ -366,7 +366,7 @@ def _explain(name: str, *, as_json: bool) -> int:
 
 
 def _console(name: str) -> int:
-    from tailrace.functions.hypervisor import console_command
+    from tailrace.process.hypervisor import console_command
 
     words = console_command(_machine(name).outside)
     os.execv(words[0], words)
@@ -489,7 +489,7 @@ def _verify(name: str, *, as_json: bool) -> int:
 
 
 def _xml(name: str, *, as_json: bool) -> int:
-    from tailrace.functions.hypervisor import machine_xml
+    from tailrace.process.hypervisor import machine_xml
 
     process = _machine(name)
     xml = machine_xml(process.outside)

@@ -26,9 +26,9 @@ from tailrace.host.profile import load_profile
 from tailrace.host.tuning import TuningPlan, make_tuning_plan
 from tailrace.host.watching import changes
 from tailrace.host.writers import Writers
-from tailrace.resources.boot import boot_id
+from tailrace.kernel.boot import boot_id
+from tailrace.kernel.tree import Tree
 from tailrace.resources.cards import read_cards
-from tailrace.resources.tree import Tree
 from tailrace.spec.units import parse_duration
 
 app = typer.Typer(

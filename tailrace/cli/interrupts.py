@@ -16,6 +16,7 @@ from tailrace.errors import Mistake
 from tailrace.functions.acceleration import acceleration
 from tailrace.functions.images import DEFAULT, machine_image
 from tailrace.functions.machine import InMachine
+from tailrace.kernel.cpus import show_list
 from tailrace.measure.beside import BOOT_SECONDS, PROGRAM, Guest, Neighbour
 from tailrace.measure.beside import LOAD as MACHINES
 from tailrace.measure.host.loads import LOADS
@@ -33,14 +34,13 @@ from tailrace.measure.interrupts import (
 )
 from tailrace.measure.progress import Reporter, Silent
 from tailrace.measure.session import Request, run_on_host
-from tailrace.node.folder import default_folder
-from tailrace.node.plan import priority_of
-from tailrace.process.launch import Launcher
-from tailrace.resources.cpus import show_list
+from tailrace.plan.make import priority_of
 from tailrace.resources.topology import allowed_cpus
 from tailrace.results import RunFolder
 from tailrace.spec.load import load_spec
 from tailrace.spec.units import parse_duration
+from tailrace.state.folder import default_folder
+from tailrace.state.launch import Launcher
 
 PERIOD_LEAST, PERIOD_MOST = 10e-6, 1.0
 TTI_BUDGET_NS = 50_000

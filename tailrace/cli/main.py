@@ -587,7 +587,7 @@ def main() -> None:
     """The entry point: wrong use is one line and status 2, like every other mistake."""
     open_streams()
     if _asked in STARTING:
-        from tailrace.host.slices import enter  # not loaded by commands that only look
+        from tailrace.process.systemd import enter  # not loaded by commands that only look
 
         enter()
     try:

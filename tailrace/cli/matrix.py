@@ -20,11 +20,11 @@ from tailrace.measure.matrix import MatrixRun, done, left, pages, placements, se
 from tailrace.measure.progress import Reporter
 from tailrace.measure.session import Request, run_own
 from tailrace.node.claiming import claim_placements
-from tailrace.node.folder import default_folder
-from tailrace.process.launch import Launcher
 from tailrace.results.run import RunFolder, find_folder, load_run, write_atomically
 from tailrace.spec.load import load_located
 from tailrace.spec.tests import Matrix
+from tailrace.state.folder import default_folder
+from tailrace.state.launch import Launcher
 
 PLAN = "matrix.json"
 """In the run folder: the matrix as it was asked for, for whoever goes on with it."""

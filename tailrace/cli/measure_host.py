@@ -22,6 +22,8 @@ from tailrace.host.journal import Journal, hold_journal, read_journal, state_fol
 from tailrace.host.machine import Machine, read_machine
 from tailrace.host.profile import Profile, load_profile
 from tailrace.host.tuning import make_tuning_plan
+from tailrace.kernel.cpus import parse_list, show_list
+from tailrace.kernel.tree import Tree
 from tailrace.measure.host.loads import LOADS
 from tailrace.measure.host.plan import HostPlan, read_plan
 from tailrace.measure.host.run import measure_host, usable
@@ -29,14 +31,12 @@ from tailrace.measure.host.tools import Cyclictest, Oslat, Tool
 from tailrace.measure.host.tracers import TRACERS, available_tracers
 from tailrace.measure.progress import Reporter, Silent, reporter
 from tailrace.measure.session import Request, run_on_host
-from tailrace.node.folder import default_folder
 from tailrace.process.process import undisturbed
-from tailrace.resources.cpus import parse_list, show_list
 from tailrace.resources.roles import ROLES, Roles, deal_roles
-from tailrace.resources.tree import Tree
 from tailrace.results import RunFolder, load_run
 from tailrace.results.run import SPEC, find_folder
 from tailrace.spec.units import parse_duration, show_span
+from tailrace.state.folder import default_folder
 
 HOST = "host"
 """What the run is called."""

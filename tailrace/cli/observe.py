@@ -15,14 +15,14 @@ from typing import Any
 
 from tailrace.cli.output import error_line, outlives_terminal, print_json, print_line
 from tailrace.errors import ExitCode, Mistake
-from tailrace.node.folder import default_folder, folder_in_use
-from tailrace.node.record import State, peek
 from tailrace.observe.capture import capture as run_capture
 from tailrace.observe.following import follow, lines
 from tailrace.observe.pcap import Bounds, Writer, check_target
+from tailrace.process.control import Control, ControlError, ControlLost
 from tailrace.spec.match import NAMES, Match
 from tailrace.spec.units import parse_duration, parse_size
-from tailrace.switch.control import Control, ControlError, ControlLost
+from tailrace.state.folder import default_folder, folder_in_use
+from tailrace.state.record import State, peek
 
 FIELDS = tuple(Match.model_fields)
 _SNAPLEN = 262144

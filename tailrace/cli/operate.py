@@ -27,9 +27,9 @@ from tailrace.cli.output import (
 from tailrace.errors import ExitCode, Mistake
 from tailrace.node import client
 from tailrace.node.client import NoService
-from tailrace.node.folder import default_folder, forget_service, not_yours
+from tailrace.process.control import ControlLost
 from tailrace.spec.source import printable, read_source
-from tailrace.switch.control import ControlLost
+from tailrace.state.folder import default_folder, forget_service, not_yours
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -394,7 +394,7 @@ def _show_chain(chain: dict[str, Any]) -> None:
 
 
 def _match(match: Sequence[dict[str, Any]]) -> str:
-    from tailrace.node.planned import match_words
+    from tailrace.plan.planned import match_words
 
     return " or ".join(match_words(each) for each in match)
 
@@ -479,7 +479,7 @@ def _lower() -> dict[str, Any]:
     from dataclasses import asdict
 
     from tailrace.node.operations import take_down
-    from tailrace.node.record import holding
+    from tailrace.state.record import holding
 
     if not default_folder().exists():
         return {"undone": [], "problems": [], "notes": []}

@@ -8,11 +8,11 @@ from pathlib import Path
 from typing import Any
 
 from tailrace.errors import Failure
+from tailrace.kernel.cpus import show_list
 from tailrace.node.client import Client
-from tailrace.node.folder import folder_in_use
 from tailrace.node.status import status
 from tailrace.observe.function_log import last_lines, log_of
-from tailrace.resources.cpus import show_list
+from tailrace.state.folder import folder_in_use
 
 LINES = 200
 

@@ -14,9 +14,9 @@ from tailrace.errors import TailraceError
 from tailrace.host.applied import check
 from tailrace.host.show import check_document
 from tailrace.host.tuner import State
+from tailrace.kernel.tree import Tree
 from tailrace.resources.roles import SYSTEM, Roles
 from tailrace.resources.topology import CPUS, read_cpus, read_nodes
-from tailrace.resources.tree import Tree
 
 _EVERY = 0.9
 """Seconds between two looks at what changes all the time."""

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, Protocol
 
-from tailrace.node.record import Process
+from tailrace.state.record import Process
 
 Interface = Literal["vhost-user", "vhost-user-client", "memif", "tap", "veth"]
 """How whoever is behind a port reaches it. vhost-user: shared virtqueues, at a socket where the fabric listens, or as

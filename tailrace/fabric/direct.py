@@ -13,7 +13,7 @@ from pathlib import Path
 from tailrace.errors import Mistake
 from tailrace.fabric.base import KERNEL, Counters, Port, pairs
 from tailrace.fabric.network import Network
-from tailrace.node.record import Folder, Process, State
+from tailrace.state.record import Folder, Process, State
 
 
 class Direct:

@@ -11,11 +11,11 @@ from tailrace.fabric.direct import Direct
 from tailrace.fabric.linux_bridge import LinuxBridge
 from tailrace.fabric.network import Network
 from tailrace.fabric.ovs_dpdk import MEMORY_MIB, OvsDpdk
-from tailrace.process.launch import Launcher
+from tailrace.fabric.tailrace import SwitchOptions, TailraceFabric
+from tailrace.plan.capabilities import capabilities
 from tailrace.process.programs import own_program
 from tailrace.resources.place import Placement
-from tailrace.switch.confine import capabilities
-from tailrace.switch.fabric import SwitchOptions, TailraceFabric
+from tailrace.state.launch import Launcher
 
 BACKPRESSURE_US = 20_000
 ETHERNET_MTU = 1500

@@ -11,8 +11,8 @@ from collections.abc import Sequence
 from tailrace.errors import Mistake
 from tailrace.fabric.base import Counters, Port, pairs
 from tailrace.fabric.network import Network
-from tailrace.node.record import Process
 from tailrace.process.programs import system_program
+from tailrace.state.record import Process
 
 
 class LinuxBridge:

@@ -14,8 +14,8 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from tailrace.errors import Failure
-from tailrace.node.record import Namespace, State
 from tailrace.process.programs import system_program
+from tailrace.state.record import Namespace, State
 
 _numbers = itertools.count()
 _SWITCHES = (

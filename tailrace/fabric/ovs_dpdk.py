@@ -25,11 +25,11 @@ from tailrace.errors import Failure, Fault, Mistake
 from tailrace.fabric.base import KERNEL, Counters, Port, pairs
 from tailrace.fabric.linux_bridge import kernel_port
 from tailrace.fabric.network import Network
-from tailrace.node.record import FilePath, Folder, Process
-from tailrace.process.launch import Launcher
 from tailrace.process.process import Limits
 from tailrace.resources.place import Place
 from tailrace.resources.topology import allowed_cpus
+from tailrace.state.launch import Launcher
+from tailrace.state.record import FilePath, Folder, Process
 
 MEMORY_MIB = 1024
 """What it takes unless told otherwise. With half of it, its first try at a pool of buffers (262,144 of them) eats all

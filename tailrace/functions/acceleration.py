@@ -16,9 +16,9 @@ from pathlib import Path
 from typing import Literal
 
 from tailrace.functions.images import Image, images_folder, machine_image
+from tailrace.kernel.boot import boot_id
 from tailrace.process.plain import last_line
 from tailrace.process.programs import system_program
-from tailrace.resources.boot import boot_id
 
 BOOT_SECONDS = 10.0
 """In which a machine has booted with KVM, on a busy host too: it takes one."""

@@ -21,13 +21,13 @@ from tailrace.functions.names import outer_name
 from tailrace.functions.process import TUN, inside
 from tailrace.functions.program import BUFFERS_MIB, NAME, function_command, refuses_cpus, wait_until_ready
 from tailrace.functions.runtime import Instance, Started, Starter
-from tailrace.node.record import Container, Process
-from tailrace.process.keeper import keep
-from tailrace.process.launch import LOG_BYTES, Launcher
 from tailrace.process.plain import last_line
 from tailrace.process.process import identify, set_real_time
 from tailrace.process.programs import own_program, podman, system_program
 from tailrace.resources.place import Place
+from tailrace.state.keeper import keep
+from tailrace.state.launch import LOG_BYTES, Launcher
+from tailrace.state.record import Container, Process
 
 _PROCESSES = 64
 """At most, in one container; a function has some ten threads."""

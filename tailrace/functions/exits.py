@@ -18,9 +18,9 @@ from pathlib import Path
 from typing import Literal
 
 from tailrace.errors import Failure
-from tailrace.functions.hypervisor import monitor
-from tailrace.node.record import Process
+from tailrace.process.hypervisor import monitor
 from tailrace.process.plain import plain
+from tailrace.state.record import Process
 
 _KVM = Path("/sys/kernel/debug/kvm")
 _EVENTS = ("memory_region_ops_read", "memory_region_ops_write", "virtio_queue_notify")

@@ -23,8 +23,8 @@ from tailrace.host.profile import Profile, load_profile
 from tailrace.host.tuner import Checked
 from tailrace.host.tuning import Step, TuningPlan, make_tuning_plan
 from tailrace.host.values import KernelThreads
-from tailrace.resources.cpus import parse_list, show_list, show_mask
-from tailrace.resources.tree import Tree
+from tailrace.kernel.cpus import parse_list, show_list, show_mask
+from tailrace.kernel.tree import Tree
 
 PROFILES = Path(__file__).parent / "guest"
 #: What of /proc and /sys the knobs of those profiles look at.

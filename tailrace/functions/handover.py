@@ -15,7 +15,7 @@ from pydantic import BaseModel, NonNegativeInt, TypeAdapter, ValidationError
 
 from tailrace.errors import Fault, TailraceError
 from tailrace.functions.show import call
-from tailrace.node.record import Process, State
+from tailrace.state.record import Process, State
 
 FOLLOWING = ("firewall", "nat", "balancer")
 """Kinds of which a new instance can go on with connections."""

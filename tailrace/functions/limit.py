@@ -15,10 +15,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tailrace.errors import Failure
-from tailrace.host.slices import scope, scope_name, systemd_has
-from tailrace.node.record import Cgroup, Scope, State
-from tailrace.process.launch import Launcher
-from tailrace.resources.tree import Tree
+from tailrace.kernel.tree import Tree
+from tailrace.process.systemd import scope, scope_name, systemd_has
+from tailrace.state.launch import Launcher
+from tailrace.state.record import Cgroup, Scope, State
 
 
 @dataclass(frozen=True)

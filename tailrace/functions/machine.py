@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from tailrace.errors import Failure, Mistake
-from tailrace.functions import agent, hypervisor, saved, transfer
+from tailrace.functions import agent, saved, transfer
 from tailrace.functions.acceleration import acceleration
 from tailrace.functions.disks import (
     check_disk,
@@ -46,15 +46,16 @@ from tailrace.functions.runtime import Arrival, Behind, Instance, Origin, Starte
 from tailrace.functions.tap import make_tap
 from tailrace.functions.traits import Traits, read_traits
 from tailrace.functions.vcpus import move, spread
-from tailrace.node.record import Domain, FilePath, MachineFile, Process, State
-from tailrace.process.launch import Launcher
+from tailrace.kernel.tree import Tree
+from tailrace.process import hypervisor
 from tailrace.process.process import identify
 from tailrace.process.programs import system_program
 from tailrace.resources.hugepages import PAGE_MIB
 from tailrace.resources.pci import check_passthrough
 from tailrace.resources.place import Place
-from tailrace.resources.tree import Tree
 from tailrace.spec.interface import VHOST_USER, passed_through
+from tailrace.state.launch import Launcher
+from tailrace.state.record import Domain, FilePath, MachineFile, Process, State
 
 _QEMU = "qemu-system-x86_64"
 _START_SECONDS = 120.0

@@ -16,9 +16,9 @@ from typing import Any
 
 from tailrace.errors import Failure, Mistake
 from tailrace.functions.names import outer_name
-from tailrace.node.record import Namespace, State
 from tailrace.process.programs import run_system
 from tailrace.spec.kind import Network, Route
+from tailrace.state.record import Namespace, State
 
 _SWITCHES = ("net.ipv4.ip_forward=1", "net.ipv6.conf.all.forwarding=1")
 _PROTOCOL = "116"

@@ -15,15 +15,16 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from tailrace.errors import Failure
-from tailrace.functions import agent, hypervisor
+from tailrace.functions import agent
 from tailrace.functions.program import PRIORITY_AGENT
-from tailrace.functions.real_time_groups import grant, groups_without_time
 from tailrace.functions.runtime import PriorityRange
-from tailrace.node.record import Follower, Process, RealTimeGroups
-from tailrace.process.launch import Launcher
+from tailrace.process import hypervisor
 from tailrace.process.plain import plain
 from tailrace.process.process import Limits, undisturbed
 from tailrace.process.programs import own_program
+from tailrace.process.real_time_groups import grant, groups_without_time
+from tailrace.state.launch import Launcher
+from tailrace.state.record import Follower, Process, RealTimeGroups
 
 PROGRAM = "tailrace-priority"
 _WORD = re.compile(r"\btailrace\.priority=(\S+?)[\s<]")

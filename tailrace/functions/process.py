@@ -30,11 +30,11 @@ from tailrace.functions.program import (
 )
 from tailrace.functions.runtime import Instance, Started, Starter, Used
 from tailrace.functions.threads import use_cpus
-from tailrace.node.record import Process, State
-from tailrace.process.launch import Launcher
 from tailrace.process.process import UMASK_GUEST, Limits, set_real_time
 from tailrace.process.programs import own_program, system_program
 from tailrace.resources.place import Place
+from tailrace.state.launch import Launcher
+from tailrace.state.record import Process, State
 
 #: Read by DPDK at its start: which CPUs there are, and which huge pages: those that are reserved for it, of 2 MiB. By
 #: itself it would take the largest that are free, somebody else's of 1 GiB, and share all of one with the switch.

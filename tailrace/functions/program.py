@@ -12,12 +12,12 @@ from pathlib import Path
 
 from tailrace.errors import Failure, Fault
 from tailrace.functions.runtime import Instance
-from tailrace.node.record import Process
-from tailrace.process.launch import Launcher, why_ended
 from tailrace.process.plain import last_line
 from tailrace.resources.place import Place
 from tailrace.spec.model import SETTINGS
 from tailrace.spec.port import MOST_QUEUES
+from tailrace.state.launch import Launcher, why_ended
+from tailrace.state.record import Process
 
 NAME = "tailrace-vnf"
 INTERRUPT_RECEIVER = "tailrace-interrupt-receiver"

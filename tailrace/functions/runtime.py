@@ -16,10 +16,10 @@ from typing import ClassVar, Literal
 from pydantic import BaseModel
 
 from tailrace.errors import Mistake
-from tailrace.node.record import Process, State
-from tailrace.process.launch import Launcher
 from tailrace.resources.hugepages import PAGE_KIB
 from tailrace.resources.place import Place
+from tailrace.state.launch import Launcher
+from tailrace.state.record import Process, State
 
 Behind = Literal["socket", "interface"]
 """What the switch opens as a function's port: a vhost-user socket, or an interface of Linux's that is made for it."""

@@ -10,7 +10,7 @@ from tailrace.functions.guest import Guest
 from tailrace.functions.machine import InMachine
 from tailrace.functions.process import InProcess
 from tailrace.functions.runtime import Runtime, Starter
-from tailrace.node.record import Process
+from tailrace.state.record import Process
 
 RUNTIMES: dict[str, Runtime] = {each.name: each for each in (InProcess(), InContainer(), InMachine(), Guest())}
 #: Those in which Tailrace starts functions.

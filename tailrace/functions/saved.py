@@ -22,8 +22,8 @@ from typing import BinaryIO
 from xml.etree import ElementTree
 
 from tailrace.errors import Failure, Mistake
-from tailrace.functions import hypervisor
 from tailrace.functions.domain import MachineSetting, domain_xml
+from tailrace.process import hypervisor
 
 _HEADER = struct.Struct("<16s5I56x")
 """Magic, version, length of what precedes the stream, whether it ran, compression, where the cookie begins."""

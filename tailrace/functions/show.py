@@ -16,9 +16,9 @@ from pydantic import AfterValidator, BaseModel, Field, ValidationError
 from tailrace.errors import Failure, Fault, Mistake
 from tailrace.functions import agent
 from tailrace.functions.program import control_beside
-from tailrace.node.record import Process, State
+from tailrace.process.control import Control, ControlLost, request_line, result_of
 from tailrace.process.plain import plain
-from tailrace.switch.control import Control, ControlLost, request_line, result_of
+from tailrace.state.record import Process, State
 
 _MOST_WORD = 64
 _MOST_NAMES = 1024

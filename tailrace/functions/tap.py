@@ -7,8 +7,8 @@ from contextlib import suppress
 from pathlib import Path
 
 from tailrace.errors import Failure
-from tailrace.node.record import State, Tap
 from tailrace.process.programs import run_system
+from tailrace.state.record import State, Tap
 
 _CONFIGURATION = Path("/proc/sys/net")
 _CLOSED = ("ipv6/conf/{}/disable_ipv6", "ipv4/conf/{}/rp_filter", "ipv4/conf/{}/drop_unicast_in_l2_multicast")

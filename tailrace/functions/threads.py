@@ -10,7 +10,7 @@ from pydantic import ValidationError
 from tailrace.errors import Fault
 from tailrace.functions.runtime import Used
 from tailrace.functions.show import call
-from tailrace.node.record import Process, State
+from tailrace.state.record import Process, State
 
 WAIT_MS = 100
 """For how long the first frame on a new CPU is waited for; where no traffic comes, there is none."""

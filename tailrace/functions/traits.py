@@ -6,8 +6,8 @@ import resource
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from tailrace.kernel.tree import Tree
 from tailrace.resources.topology import read_cpus
-from tailrace.resources.tree import Tree
 
 _CAP_SYS_RESOURCE = 24
 REAL_TIME = "/proc/sys/kernel/sched_rt_runtime_us"

@@ -21,9 +21,9 @@ from typing import Any
 from xml.etree import ElementTree
 
 from tailrace.errors import Failure, Mistake
-from tailrace.functions import hypervisor
 from tailrace.functions.domain import MachineSetting
 from tailrace.functions.saved import domain_like
+from tailrace.process import hypervisor
 from tailrace.process.plain import plain
 
 BEGIN_SECONDS = 120.0

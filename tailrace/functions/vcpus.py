@@ -11,8 +11,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from xml.etree import ElementTree
 
-from tailrace.functions import hypervisor
 from tailrace.functions.runtime import Used
+from tailrace.process import hypervisor
 
 
 def spread(own: Sequence[int], vcpus: int) -> list[int]:

@@ -9,8 +9,8 @@ from tailrace.host.machine import Machine, read_machine
 from tailrace.host.profile import load_profile
 from tailrace.host.tuning import TuningPlan, make_tuning_plan
 from tailrace.host.writers import read_writers
-from tailrace.resources.boot import boot_id
-from tailrace.resources.tree import Tree
+from tailrace.kernel.boot import boot_id
+from tailrace.kernel.tree import Tree
 
 LATENCY = "latency"
 """The profile that is meant where none is named or applied."""

@@ -18,9 +18,9 @@ from tailrace.host.boot_files import BootFiles, Grub, KernelInstall, Stage, give
 from tailrace.host.command_line import PARAMETERS, Argument, CommandLine, Reader, parse_line, read, show_line
 from tailrace.host.machine import Kernel, read_kernel
 from tailrace.host.setting import Form, Setting
+from tailrace.kernel.tree import Tree
 from tailrace.process.plain import last_line
 from tailrace.resources.topology import last_cpu
-from tailrace.resources.tree import Tree
 
 _MOST = 2047
 """Letters of its command line that the kernel reads on x86 and Arm (COMMAND_LINE_SIZE), without a word of the rest."""

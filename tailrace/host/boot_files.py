@@ -16,7 +16,7 @@ from typing import Protocol
 
 from tailrace.host.command_line import Argument, CommandLine, insert, parse_line, show_line
 from tailrace.host.shell_settings import ShellSettings
-from tailrace.resources.tree import Tree
+from tailrace.kernel.tree import Tree
 
 GRUB_DEFAULTS = "/etc/default/grub"
 GRUB_FOLDER = "/etc/default/grub.d"

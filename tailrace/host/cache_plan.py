@@ -10,11 +10,11 @@ from collections.abc import Collection, Iterator
 
 from tailrace.errors import Mistake
 from tailrace.host.cache_split import Level, Masks, split
-from tailrace.host.groups import CACHE
+from tailrace.host.cgroups import CACHE
 from tailrace.host.machine import Machine
 from tailrace.host.resctrl import RESCTRL, Schemata, Share, group_cpus, parse_schemata
-from tailrace.resources.cpus import show_list
-from tailrace.resources.tree import Tree
+from tailrace.kernel.cpus import show_list
+from tailrace.kernel.tree import Tree
 
 _NOT_GROUPS = ("info", "mon_groups", "mon_data")
 

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 from tailrace.host.setting import Form, meaning
-from tailrace.resources.cpus import parse_list, show_list
+from tailrace.kernel.cpus import parse_list, show_list
 
 _SPACE = " \t\n\v\f\r"
 _SIZE = re.compile(r"(0[xX][0-9a-fA-F]+|\d+)([kKmMgGtTpPeE]?)")

@@ -25,9 +25,9 @@ from tailrace.host.knobs import FAMILIES, Context, Knob
 from tailrace.host.machine import read_machine
 from tailrace.host.profile import load_profile, profile_names
 from tailrace.host.values import Values
+from tailrace.kernel.tree import Tree
 from tailrace.resources.cards import read_cards
 from tailrace.resources.roles import deal_roles
-from tailrace.resources.tree import Tree
 
 _COMMAND = re.compile(r"/proc/\d+/cmdline")
 

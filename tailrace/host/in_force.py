@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from tailrace.errors import Failure, Mistake
 from tailrace.host.journal import read_journal, state_folder
+from tailrace.kernel.tree import Tree
 from tailrace.resources.roles import Roles, deal_roles
 from tailrace.resources.topology import Topology, read_topology
-from tailrace.resources.tree import Tree
 
 
 def roles_in_force(tree: Tree) -> tuple[Roles, str] | None:

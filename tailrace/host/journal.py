@@ -17,8 +17,8 @@ from types import UnionType
 
 from tailrace.errors import Failure, Mistake
 from tailrace.host.setting import SCHEMES, Form, Setting
+from tailrace.kernel.tree import Tree
 from tailrace.process.lock import Held, locked
-from tailrace.resources.tree import Tree
 
 ENVIRONMENT = "TAILRACE_HOST_STATE"
 DEFAULT = Path("/var/lib/tailrace/host")

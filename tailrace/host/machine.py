@@ -9,9 +9,9 @@ import re
 from dataclasses import dataclass, field
 
 from tailrace.host.command_line import CommandLine, parse_line
-from tailrace.resources.cpus import cpus_of
+from tailrace.kernel.cpus import cpus_of
+from tailrace.kernel.tree import Tree
 from tailrace.resources.topology import CPUS, PCI, Topology, read_topology
-from tailrace.resources.tree import Tree
 
 _COMM = 15
 """So many letters of a program's name the kernel keeps."""

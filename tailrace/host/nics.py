@@ -6,8 +6,8 @@ import errno
 import subprocess
 
 from tailrace.errors import Failure
+from tailrace.kernel.tree import Tree
 from tailrace.resources.ethtool import read_setting, write_setting
-from tailrace.resources.tree import Tree
 
 
 class Nics:

@@ -17,10 +17,10 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Self
 
+from tailrace.kernel.boot import boot_id
+from tailrace.kernel.tree import Tree
 from tailrace.resources import hugepages
-from tailrace.resources.boot import boot_id
 from tailrace.resources.ledger import pages_to_give_back
-from tailrace.resources.tree import Tree
 
 _VALUE = re.compile(r"(\d+)(?: \((\d+) ours\))?")
 _POOL = re.compile(r".*/node(\d+)/hugepages/hugepages-(\d+)kB/nr_hugepages")

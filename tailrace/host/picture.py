@@ -8,7 +8,7 @@ from pathlib import Path
 
 from tailrace.host.machine import Machine
 from tailrace.host.show import nic_words, size_words
-from tailrace.resources.cpus import show_list
+from tailrace.kernel.cpus import show_list
 from tailrace.resources.roles import ROLES, WORDS, Roles
 from tailrace.resources.topology import Node
 

@@ -15,9 +15,9 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
 from tailrace.host.cache_split import Masks
-from tailrace.host.groups import make
-from tailrace.resources.cpus import parse_list, show_list
-from tailrace.resources.tree import Tree
+from tailrace.host.cgroups import make
+from tailrace.kernel.cpus import parse_list, show_list
+from tailrace.kernel.tree import Tree
 
 RESCTRL = "/sys/fs/resctrl"
 _LINE = re.compile(r"^\s*(L[23](?:CODE|DATA)?):(.*)$", re.MULTILINE)

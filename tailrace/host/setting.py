@@ -5,11 +5,11 @@ A place is a text, so that a journal can keep it:
     file:PATH               a file of /sys or /proc
     argument:NAME           a kernel argument, in effect after a reboot (boot.py)
     thread:COMM             the CPUs that the kernel threads of this name may use
-    controller:NAME         whether first-level groups have a cgroup controller (groups.py)
+    controller:NAME         whether first-level groups have a cgroup controller (cgroups.py)
     priority:COMM           the real-time priority of the kernel threads of this name
-    tasks:GROUP             the CPUs that tasks of a first-level cgroup may use (slices.py)
-    partition:FOLDER        a cpuset partition of isolated CPUs (groups.py)
-    domains:FOLDER          the CPUs among which the scheduler balances (groups.py)
+    tasks:GROUP             the CPUs that tasks of a first-level cgroup may use (task_cpus.py)
+    partition:FOLDER        a cpuset partition of isolated CPUs (cgroups.py)
+    domains:FOLDER          the CPUs among which the scheduler balances (cgroups.py)
     cache:FOLDER            ways of the caches for some CPUs alone (resctrl.py)
     nic:NAME/WHAT           queues and coalescing of a network card (nics.py)
     pages:PATH              the file of a pool of huge pages, by count (page_pools.py)
@@ -24,7 +24,7 @@ from dataclasses import dataclass
 
 from tailrace.host.page_pools import Pages
 from tailrace.host.resctrl import Share
-from tailrace.resources.cpus import parse_list, parse_mask
+from tailrace.kernel.cpus import parse_list, parse_mask
 
 
 class Form(enum.Enum):

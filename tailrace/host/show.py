@@ -20,8 +20,8 @@ from tailrace.host.setting import Form, Setting, meaning, plain
 from tailrace.host.show_cards import card_document, card_lines
 from tailrace.host.tuner import Checked, Outcome, State
 from tailrace.host.tuning import Step, TuningPlan
+from tailrace.kernel.cpus import show_list
 from tailrace.resources.cards import Card
-from tailrace.resources.cpus import show_list
 from tailrace.resources.roles import Roles, show_roles
 from tailrace.resources.topology import CPUS, Nic, Node
 

@@ -19,8 +19,8 @@ from tailrace.host.setting import Form, Setting, plain
 from tailrace.host.tuning import Step, TuningPlan
 from tailrace.host.values import OWN, Values
 from tailrace.host.writers import forget_writers
+from tailrace.kernel.boot import boot_id
 from tailrace.process.process import undisturbed
-from tailrace.resources.boot import boot_id
 
 _log = logging.getLogger(__name__)
 

@@ -15,9 +15,10 @@ from tailrace.host.knobs.cores import second_threads
 from tailrace.host.machine import Machine
 from tailrace.host.profile import Profile
 from tailrace.host.setting import Setting
-from tailrace.host.slices import OWN, displaced
+from tailrace.host.task_cpus import displaced
 from tailrace.host.values import Values
-from tailrace.resources.cpus import parse_list, show_list
+from tailrace.kernel.cpus import parse_list, show_list
+from tailrace.process.systemd import OWN
 from tailrace.resources.hugepages import POOL
 from tailrace.resources.roles import ROLES, Roles, deal_roles, nodes_with_cpus
 

@@ -8,15 +8,15 @@ from dataclasses import replace
 from typing import Protocol
 
 from tailrace.host.boot import BootLoader
-from tailrace.host.groups import Controllers, Domains, Partitions
+from tailrace.host.cgroups import Controllers, Domains, Partitions
 from tailrace.host.journal import state_folder
 from tailrace.host.nics import Nics
 from tailrace.host.page_pools import PagePools
 from tailrace.host.resctrl import CacheShares
 from tailrace.host.setting import Setting
-from tailrace.host.slices import Tasks
-from tailrace.resources.cpus import parse_list, show_list
-from tailrace.resources.tree import Tree
+from tailrace.host.task_cpus import Tasks
+from tailrace.kernel.cpus import parse_list, show_list
+from tailrace.kernel.tree import Tree
 
 OWN = ("controller", "partition", "domains", "cache")
 """Schemes of places that Tailrace makes itself and no device brings along."""

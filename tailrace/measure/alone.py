@@ -16,13 +16,13 @@ from tailrace.measure.latency import TRIAL_WAIT
 from tailrace.measure.profile import Profile
 from tailrace.measure.session import Session
 from tailrace.measure.tester import Tester
-from tailrace.node.plan import TESTER_BUFFERS_MIB
-from tailrace.node.record import FilePath
 from tailrace.node.running import reserve_pages
+from tailrace.plan.planned import TESTER_BUFFERS_MIB
 from tailrace.process.process import undisturbed
 from tailrace.resources.hugepages import PAGE_MIB
 from tailrace.results.model import Alone
 from tailrace.results.soak import alone_of
+from tailrace.state.record import FilePath
 
 _NAME = "tester-alone"
 

@@ -16,10 +16,10 @@ from tailrace.errors import Fault
 from tailrace.functions.machine import InMachine
 from tailrace.functions.runtime import Instance, PriorityRange
 from tailrace.measure.host.loads import load
-from tailrace.node.record import Process
-from tailrace.process.launch import Launcher, why_ended
 from tailrace.process.process import cpu_seconds
 from tailrace.resources.place import Place
+from tailrace.state.launch import Launcher, why_ended
+from tailrace.state.record import Process
 from tailrace.switch.confine import group_for
 
 PROGRAM = "stress-ng"

@@ -7,7 +7,7 @@ that bit as two flags: constant_tsc, at one rate, and nonstop_tsc, in sleep too.
 from __future__ import annotations
 
 from tailrace.errors import Mistake
-from tailrace.resources.tree import Tree
+from tailrace.kernel.tree import Tree
 
 LIVE = Tree()
 """This machine."""

@@ -17,7 +17,7 @@ from dataclasses import dataclass, replace
 
 from tailrace.errors import Failure, Mistake
 from tailrace.fabric.base import Interface
-from tailrace.host.distance import NEAR_NS, core_to_core
+from tailrace.measure.core_to_core import NEAR_NS, core_to_core
 from tailrace.measure.floors import Floors, floors_seconds
 from tailrace.measure.latency import Case
 from tailrace.measure.profile import Profile
@@ -26,10 +26,10 @@ from tailrace.measure.search import NoRate
 from tailrace.measure.session import Session, keep_aside
 from tailrace.measure.side import FIGURES, Load, at_rate, figures, measured, no_loss
 from tailrace.measure.stand import Placed, Scene, standing
-from tailrace.process.launch import Launcher
 from tailrace.results.comparison import FIRST_LOOK, ComparedPair, ComparisonFinding, ratios_of
 from tailrace.results.no_loss import NoLossRate
 from tailrace.results.run import RunFolder
+from tailrace.state.launch import Launcher
 
 START_SECONDS = 5.0
 """What bringing one fabric up and down takes, for the progress bar."""

@@ -16,12 +16,12 @@ from tailrace.measure.latency import TRIAL_WAIT, Case, kept, run_trial
 from tailrace.measure.method import profiles_of
 from tailrace.measure.profile import Profile
 from tailrace.measure.session import Session
-from tailrace.node.plan import Plan
-from tailrace.node.record import Folder
+from tailrace.plan.planned import Plan
 from tailrace.results.findings import ExitsFinding
 from tailrace.spec.model import Spec
 from tailrace.spec.tests import Exits
 from tailrace.spec.units import Rate
+from tailrace.state.record import Folder
 from tailrace.switch.config import function_name
 from tailrace.switch.confine import group_for, make_folder
 

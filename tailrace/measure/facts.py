@@ -10,10 +10,10 @@ from pathlib import Path
 from typing import Any
 
 from tailrace import __version__
+from tailrace.kernel.cpus import show_list
+from tailrace.kernel.tree import Tree
 from tailrace.resources import hugepages
-from tailrace.resources.cpus import show_list
 from tailrace.resources.topology import Topology, read_topology
-from tailrace.resources.tree import Tree
 
 
 def _read(path: str | Path) -> str | None:

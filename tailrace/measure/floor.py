@@ -13,11 +13,11 @@ from tailrace.errors import Failure, Mistake
 from tailrace.measure.joined import joined_ports
 from tailrace.measure.profile import Profile
 from tailrace.measure.tester import TESTER, Stopped, Tester
-from tailrace.node.record import FilePath
-from tailrace.process.launch import Launcher
 from tailrace.process.process import undisturbed
 from tailrace.resources.place import Place
 from tailrace.results import RunFolder
+from tailrace.state.launch import Launcher
+from tailrace.state.record import FilePath
 
 #: Frames a second each way: enough for a median of every profile, and no queue.
 RATE = 100_000.0

@@ -16,10 +16,10 @@ from tailrace.measure.floor import RATE, floor_seconds, measure_joined
 from tailrace.measure.profile import Profile
 from tailrace.measure.progress import Reporter
 from tailrace.measure.stand import Scene, standing
-from tailrace.process.launch import Launcher
 from tailrace.resources.place import Placement
 from tailrace.results import RunFolder
 from tailrace.results.record import TrafficKind
+from tailrace.state.launch import Launcher
 
 #: Frames a second each way over interfaces of Linux's, where each takes two system calls: no queue there either.
 KERNEL_RATE = 10_000.0

@@ -14,9 +14,9 @@ from typing import Any
 from tailrace.measure.frame_causes import FrameCauses
 from tailrace.measure.hops import Sighting, Slowest, join, sample_every
 from tailrace.observe.hop_trace import HopTrace
+from tailrace.process.control import Control
 from tailrace.results.hops import Joined
 from tailrace.switch.config import function_name
-from tailrace.switch.control import Control
 
 #: Records of all frames that each worker keeps: a fraction of a second at millions of frames a second, in 24 MiB.
 RECENT = 1 << 20

@@ -15,7 +15,6 @@ from signal import SIGCONT, SIGSTOP
 from typing import Any, Literal
 
 from tailrace.errors import Failure, Fault
-from tailrace.functions.hypervisor import vcpu_thread
 from tailrace.functions.machine import InMachine
 from tailrace.functions.priority import follow
 from tailrace.functions.program import INTERRUPT_RECEIVER
@@ -30,16 +29,17 @@ from tailrace.measure.interrupt_causes import InterruptCauses
 from tailrace.measure.interrupt_trace import Trace
 from tailrace.measure.progress import Reporter
 from tailrace.measure.recorder import Recorder
-from tailrace.node.record import FilePath, Process
-from tailrace.process.launch import Launcher, why_ended
+from tailrace.process.control import Control, ControlLost, connect_when_ready
+from tailrace.process.hypervisor import vcpu_thread
 from tailrace.process.process import Limits
 from tailrace.process.programs import own_program
 from tailrace.resources.place import Place
 from tailrace.results import RunFolder
 from tailrace.results.histogram import Histogram
 from tailrace.results.host import Budget
+from tailrace.state.launch import Launcher, why_ended
+from tailrace.state.record import FilePath, Process
 from tailrace.switch.confine import group_for, let_pass, make_folder
-from tailrace.switch.control import Control, ControlLost, connect_when_ready
 
 SENDER = "tailrace-interrupts"
 NATIVE, TUNED, UNTUNED = SIDES = ("native", "tuned", "untuned")

@@ -29,13 +29,13 @@ from tailrace.measure.session import Session, keep_aside
 from tailrace.measure.side import Load, measured
 from tailrace.measure.stand import Placed, Scene, SceneFunction, placed, standing
 from tailrace.measure.tester import Stopped
-from tailrace.process.launch import Launcher
 from tailrace.resources.place import Placement
 from tailrace.results.comparison import CellRound, MatrixCell
 from tailrace.results.model import Run
 from tailrace.results.record import name_in_round
 from tailrace.results.run import RunFolder
 from tailrace.spec.tests import Matrix
+from tailrace.state.launch import Launcher
 
 Ends = Literal["north/south", "east/west"]
 START_SECONDS = 5.0

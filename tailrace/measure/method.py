@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar, Generic, TypeVar
 
 from tailrace.measure.profile import Profile, capture, profile
-from tailrace.node.plan import Plan, PlannedChain
+from tailrace.plan.planned import Plan, PlannedChain
 from tailrace.spec.traffic import Traffic
 
 if TYPE_CHECKING:

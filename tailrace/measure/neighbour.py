@@ -9,10 +9,10 @@ from types import TracebackType
 from typing import Self
 
 from tailrace.errors import Failure, Mistake
-from tailrace.node.record import Folder, Process
-from tailrace.process.launch import Launcher
 from tailrace.process.process import Limits, descendants
 from tailrace.process.programs import system_program
+from tailrace.state.launch import Launcher
+from tailrace.state.record import Folder, Process
 
 PROGRAM = "stress-ng"
 MOST_SECONDS = 4 * 3600

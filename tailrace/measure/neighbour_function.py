@@ -20,8 +20,8 @@ from tailrace.measure.profile import Profile
 from tailrace.measure.session import Session
 from tailrace.measure.tester import Tester
 from tailrace.measure.trials import judge
-from tailrace.node.plan import TESTER_BUFFERS_MIB
 from tailrace.node.running import reserve_pages
+from tailrace.plan.planned import TESTER_BUFFERS_MIB
 from tailrace.process.process import real_time_refusal, undisturbed
 from tailrace.resources.place import FUNCTION_PRIORITY, Place
 from tailrace.results.comparison import NEIGHBOUR_FIGURE

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 
-from tailrace.node.planned import Plan
+from tailrace.plan.planned import Plan
 from tailrace.results import Run
 
 

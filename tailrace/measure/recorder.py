@@ -11,15 +11,15 @@ from tailrace.errors import Failure
 from tailrace.functions.runtimes import program_of
 from tailrace.measure.causes import Poller
 from tailrace.measure.tester import Tester
-from tailrace.node.record import FilePath, Process
 from tailrace.node.running import Node
 from tailrace.observe.gaps import Gaps, Loop
 from tailrace.observe.recording import Recording
-from tailrace.process.launch import Launcher
 from tailrace.process.process import Limits
 from tailrace.process.programs import own_program
 from tailrace.resources.place import Placement
 from tailrace.resources.topology import allowed_cpus
+from tailrace.state.launch import Launcher
+from tailrace.state.record import FilePath, Process
 
 RECORDER = "recorder"
 RECORDER_PROGRAM = "tailrace-recorder"

@@ -22,7 +22,7 @@ from tailrace.measure.latency import TRIAL_WAIT, Case, kept, run_trial
 from tailrace.measure.method import Method, Place, Step, name_of, profiles_of
 from tailrace.measure.profile import Profile
 from tailrace.measure.session import Session
-from tailrace.node.planned import Plan, PlannedFunction
+from tailrace.plan.planned import Plan, PlannedFunction
 from tailrace.results import Trial
 from tailrace.results.findings import Order, ReorderFinding
 from tailrace.spec.tests import Reorder

@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from tailrace.errors import Failure, Fault, Interrupted, Mistake, TailraceError
+from tailrace.kernel.cpus import show_list
 from tailrace.measure.cause_meter import GAP_LIMIT
 from tailrace.measure.clock import check_clock
 from tailrace.measure.facts import host_facts, tool_versions
@@ -31,20 +32,19 @@ from tailrace.measure.progress import Reporter, Silent
 from tailrace.measure.recorder import Recorder, place_recorder, pollers_of, worker_of
 from tailrace.measure.tester import TESTER_PROGRAM, Stopped, Tester
 from tailrace.node.claiming import claim_cpus, claim_place
-from tailrace.node.folder import run_folder
-from tailrace.node.plan import TESTER_BUFFERS_MIB, Plan
-from tailrace.node.record import Process, Record, State, hold_run, peek
 from tailrace.node.running import Node, quietly, reserve_pages
-from tailrace.process.launch import Launcher, why_ended
+from tailrace.plan.planned import TESTER_BUFFERS_MIB, Plan
 from tailrace.process.process import identify, undisturbed
 from tailrace.process.programs import own_program
 from tailrace.report.html import write_report
 from tailrace.resources import hugepages
-from tailrace.resources.cpus import show_list
 from tailrace.resources.place import Place
 from tailrace.results import ResultError, Run, RunFolder
 from tailrace.results.lock import alone_in
 from tailrace.spec.model import TESTER_ENDS
+from tailrace.state.folder import run_folder
+from tailrace.state.launch import Launcher, why_ended
+from tailrace.state.record import Process, Record, State, hold_run, peek
 
 #: How often the switch is asked about its ports while a trial runs, in seconds.
 _log = logging.getLogger(__name__)

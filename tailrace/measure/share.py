@@ -23,8 +23,8 @@ from tailrace.measure.method import Method, Place, Step, name_of, profiles_of
 from tailrace.measure.session import Session
 from tailrace.measure.side import Load, at_rate, measured
 from tailrace.node.change import change_over
-from tailrace.node.plan import Plan
 from tailrace.node.running import Node, reserve_each
+from tailrace.plan.planned import Plan
 from tailrace.results import Trial
 from tailrace.results.comparison import FIRST_LOOK
 from tailrace.results.share import Budget, Element, Figures, ShareFinding, SharePair, Side, contributions_of

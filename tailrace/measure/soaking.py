@@ -15,17 +15,17 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
 
 from tailrace.errors import Failure, Fault
+from tailrace.kernel.boot import boot_id
 from tailrace.measure.hop_meter import LOOK, HopMeter
 from tailrace.measure.latency import TRIAL_WAIT
 from tailrace.measure.tester import Stopped
 from tailrace.measure.wall_clock import clock_step
+from tailrace.process.control import Control
 from tailrace.process.process import undisturbed
-from tailrace.resources.boot import boot_id
 from tailrace.results.histogram import Histogram, from_tester
 from tailrace.results.interval_log import IntervalLog
 from tailrace.results.intervals import End, Interval, Part, Way
 from tailrace.results.soak import SUMMED, Totals
-from tailrace.switch.control import Control
 
 #: How often the switch and the processes are looked at, in seconds. The tester's core may be this process's too.
 _LOOK = 2.0

@@ -22,15 +22,15 @@ from tailrace.functions.runtime import Instance
 from tailrace.measure.fit import Carries
 from tailrace.measure.profile import profile
 from tailrace.measure.tester import Stopped, Tester
-from tailrace.node.plan import TESTER_BUFFERS_MIB
-from tailrace.node.record import Process, State
-from tailrace.node.usable import usable_cpus
-from tailrace.process.launch import Launcher, why_ended
+from tailrace.plan.planned import TESTER_BUFFERS_MIB
+from tailrace.plan.usable import usable_cpus
 from tailrace.process.process import real_time_refusal, undisturbed
 from tailrace.resources import hugepages
 from tailrace.resources.place import FUNCTION_PRIORITY, Placement, place, place_without_switch
 from tailrace.resources.topology import Cpu
 from tailrace.spec.model import TESTER_ENDS
+from tailrace.state.launch import Launcher, why_ended
+from tailrace.state.record import Process, State
 
 _RUNTIME = InProcess()
 _READY_SECONDS = 15.0

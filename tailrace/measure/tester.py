@@ -9,15 +9,15 @@ from pathlib import Path
 from typing import Any
 
 from tailrace.errors import Failure, Fault, Mistake
-from tailrace.node.record import FilePath, Process
-from tailrace.process.launch import Launcher
+from tailrace.process.control import INVALID_PARAMS, Control, ControlError, ControlLost, connect_when_ready
 from tailrace.process.process import UMASK_GUEST, Limits, undisturbed
 from tailrace.process.programs import own_program
 from tailrace.resources.interface import check_interface
 from tailrace.resources.pci import check_pci
 from tailrace.resources.place import Place
 from tailrace.spec.model import INTERFACE_NAME, is_interface_name
-from tailrace.switch.control import INVALID_PARAMS, Control, ControlError, ControlLost, connect_when_ready
+from tailrace.state.launch import Launcher
+from tailrace.state.record import FilePath, Process
 
 TESTER = "tester"
 TESTER_PROGRAM = "tailrace-tester"

@@ -18,16 +18,16 @@ from pydantic import TypeAdapter, ValidationError
 
 from tailrace import __version__
 from tailrace.errors import Mistake
-from tailrace.functions import hypervisor
 from tailrace.functions.acceleration import acceleration
 from tailrace.functions.images import DEFAULT, machine_image
 from tailrace.functions.traits import read_traits
-from tailrace.node.planned import Plan, PlannedFunction
-from tailrace.node.record import Record, State
+from tailrace.kernel.boot import boot_id
+from tailrace.kernel.tree import Tree
+from tailrace.plan.planned import Plan, PlannedFunction
+from tailrace.process import hypervisor
 from tailrace.resources import hugepages
-from tailrace.resources.boot import boot_id
 from tailrace.resources.topology import read_topology
-from tailrace.resources.tree import Tree
+from tailrace.state.record import Record, State
 from tailrace.switch.config import instance_name
 
 RunState = Literal["absent", "stopped", "ended", "running"]

@@ -19,18 +19,18 @@ from tailrace.functions.handover import FOLLOWING, HandOver
 from tailrace.functions.runtimes import STARTERS
 from tailrace.functions.show import tell
 from tailrace.functions.threads import WAIT_MS, Resized
-from tailrace.node.card_functions import have_functions, return_functions, take_functions
 from tailrace.node.difference import Difference
-from tailrace.node.planned import Plan
-from tailrace.node.record import FilePath, Namespace, Process, State
+from tailrace.plan.planned import Plan
+from tailrace.process.control import ControlLost
 from tailrace.process.process import undisturbed
+from tailrace.state.card_functions import have_functions, return_functions, take_functions
+from tailrace.state.record import FilePath, Namespace, Process, State
 from tailrace.switch.config import Config, function_name, instance_name
-from tailrace.switch.control import ControlLost
 from tailrace.switch.free_path import why_taken
 
 if TYPE_CHECKING:
+    from tailrace.fabric.tailrace import TailraceFabric
     from tailrace.node.running import Node
-    from tailrace.switch.fabric import TailraceFabric
 
 
 def change_over(

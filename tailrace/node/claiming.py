@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable
 from dataclasses import replace
 
-from tailrace.node.planned import Plan
-from tailrace.node.record import Claimed, HugePages, State
+from tailrace.kernel.boot import boot_id
 from tailrace.node.strays import lost_pages
-from tailrace.resources.boot import boot_id
+from tailrace.plan.planned import Plan
 from tailrace.resources.ledger import Claim, Pages, Polled, claim_file, own_claim, write_claim
 from tailrace.resources.pci import full_address
 from tailrace.resources.place import Place, Placement
 from tailrace.spec.interface import passed_through
+from tailrace.state.record import Claimed, HugePages, State
 
 
 def claim_plans(state: State, *plans: Plan) -> None:

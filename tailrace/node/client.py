@@ -21,9 +21,9 @@ from typing import Any
 
 from tailrace import __version__
 from tailrace.errors import ExitCode, Failure, Mistake, TailraceError
-from tailrace.node.folder import LOOK, OPERATE
+from tailrace.process.control import Control, ControlError, ControlLost
 from tailrace.process.plain import MOST_ERROR, last_line, plain
-from tailrace.switch.control import Control, ControlError, ControlLost
+from tailrace.state.folder import LOOK, OPERATE
 
 API = 1
 """The version of the methods (`tailrace.node.api`): a client and a service of different ones do not talk."""

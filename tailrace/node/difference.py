@@ -13,10 +13,10 @@ from difflib import SequenceMatcher
 from pathlib import Path
 from typing import Any, Literal
 
-from tailrace.node.planned import OWN_IMAGE, Plan, PlannedFunction, match_words
-from tailrace.node.record import Granted
+from tailrace.plan.planned import OWN_IMAGE, Plan, PlannedFunction, match_words
 from tailrace.spec.balancer import SECRETS
 from tailrace.spec.model import FLOW_AGEING
+from tailrace.state.record import Granted
 from tailrace.switch.config import SECTIONS, Config, configuration, function_name, instance_name, port_name
 
 Kind = Literal["add", "change", "remove"]

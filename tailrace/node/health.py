@@ -16,11 +16,11 @@ from pathlib import Path
 
 from tailrace.errors import Failure, Mistake
 from tailrace.functions.runtimes import beside
-from tailrace.node.planned import Plan, PlannedHealth
-from tailrace.node.record import Process, Record
 from tailrace.observe.page import Page
+from tailrace.plan.planned import Plan, PlannedHealth
 from tailrace.process.plain import last_line
 from tailrace.process.process import ProcessId
+from tailrace.state.record import Process, Record
 from tailrace.switch.config import function_name
 
 Counters = Mapping[str, Mapping[str, int]]

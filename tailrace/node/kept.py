@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from tailrace.errors import Failure
-from tailrace.node.planned import Plan
+from tailrace.plan.planned import Plan
 
 ENVIRONMENT = "STATE_DIRECTORY"
 

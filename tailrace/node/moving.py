@@ -17,12 +17,10 @@ from pathlib import Path
 from typing import Any
 
 from tailrace.errors import Failure, Interrupted, Mistake, TailraceError
-from tailrace.functions import hypervisor
 from tailrace.functions.runtime import Arrival
 from tailrace.functions.transfer import COUNTED, Destination, Limits, Outgoing, counted
 from tailrace.migrate.checks import Reason, reasons
 from tailrace.migrate.facts import Facts, as_data, facts_of
-from tailrace.migrate.host import Host, reached
 from tailrace.node.change import end_processes
 from tailrace.node.client import Client, Said
 from tailrace.node.operations import (
@@ -36,9 +34,11 @@ from tailrace.node.operations import (
     resume,
     running_process,
 )
-from tailrace.node.planned import Plan
-from tailrace.node.record import Held, Process, Record, State, peek
+from tailrace.node.peer import Host, reached
+from tailrace.plan.planned import Plan
+from tailrace.process import hypervisor
 from tailrace.process.process import undisturbed
+from tailrace.state.record import Held, Process, Record, State, peek
 from tailrace.switch.config import instance_name
 from tailrace.switch.parking import Parking
 

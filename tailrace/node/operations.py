@@ -15,25 +15,24 @@ from tailrace.errors import Failure, Interrupted, Mistake, TailraceError
 from tailrace.functions.runtime import Arrival, Origin, Starter
 from tailrace.functions.runtimes import RUNTIMES, STARTERS
 from tailrace.functions.threads import Resized
-from tailrace.node.card_functions import check_functions, missing_functions, take_functions
 from tailrace.node.change import change_over, end_processes, recover
 from tailrace.node.claiming import claim_plans
 from tailrace.node.difference import Difference, difference
-from tailrace.node.folder import default_folder, not_yours, run_folder
-from tailrace.node.plan import Plan, make_plan, resized, scaled
-from tailrace.node.planned import PlannedFunction, PlannedPort
-from tailrace.node.record import Change, FilePath, Held, Planned, Process, Record, State, hold_run, peek
 from tailrace.node.running import Node, quietly, reserve_each
 from tailrace.node.status import changed_outside
 from tailrace.node.strays import check_no_strays, strays
+from tailrace.plan.make import make_plan, resized, scaled
+from tailrace.plan.planned import Plan, PlannedFunction, PlannedPort
 from tailrace.process.process import undisturbed
 from tailrace.resources.hugepages import POOL, size_words
 from tailrace.resources.ledger import Overtaken, claim_file, own_claim
 from tailrace.spec.load import parse_located
 from tailrace.spec.position import Document
-from tailrace.switch.config import instance_name
+from tailrace.state.card_functions import check_functions, missing_functions, take_functions
+from tailrace.state.folder import default_folder, not_yours, run_folder
+from tailrace.state.record import Change, FilePath, Held, Planned, Process, Record, State, hold_run, peek
+from tailrace.switch.config import SWITCH, instance_name
 from tailrace.switch.confine import kept_user
-from tailrace.switch.fabric import SWITCH
 
 #: Makes the plan of a spec, given the one that is up.
 PlanMaker = Callable[[Plan | None], Plan]

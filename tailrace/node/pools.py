@@ -16,11 +16,11 @@ from dataclasses import dataclass
 
 from tailrace.errors import Failure, Mistake
 from tailrace.functions.runtimes import program_of
-from tailrace.node.planned import Plan
-from tailrace.node.record import Process, Record
 from tailrace.node.sizing import Sizing
 from tailrace.observe.gaps import Busy
+from tailrace.plan.planned import Plan
 from tailrace.process.process import ProcessId
+from tailrace.state.record import Process, Record
 from tailrace.switch.config import instance_name
 
 LOOK = 0.02

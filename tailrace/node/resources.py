@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from tailrace.node.usable import with_roles
+from tailrace.kernel.tree import Tree
+from tailrace.plan.usable import with_roles
 from tailrace.resources.claims import holder
 from tailrace.resources.ledger import Claim, claims, unreadable
 from tailrace.resources.topology import Cpu, Node, Topology, read_topology
-from tailrace.resources.tree import Tree
 
 
 def resources(tree: Tree | None = None) -> dict[str, Any]:

@@ -1,6 +1,6 @@
 """A plan made real: starts what it says in order, reports what stands, and takes it down again.
 
-Everything is put on record before it is made (`tailrace.node.record`), so that `tailrace down` finds it after any end.
+Everything is put on record before it is made (`tailrace.state.record`), so that `tailrace down` finds it after any end.
 How one plan becomes another while frames move is `tailrace.node.change`.
 """
 
@@ -14,21 +14,19 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from tailrace.errors import Failure, Fault, Mistake, Refused, TailraceError
+from tailrace.fabric.tailrace import SwitchOptions, TailraceFabric
 from tailrace.functions.names import outer_name
 from tailrace.functions.namespace import prepare_namespace
 from tailrace.functions.runtime import Arrival, Instance, Origin
 from tailrace.functions.runtimes import STARTERS
 from tailrace.functions.show import tell
 from tailrace.functions.threads import Resized
-from tailrace.node.card_functions import check_functions, take_functions
+from tailrace.kernel.tree import Tree
 from tailrace.node.change import change_over
 from tailrace.node.claiming import claim_pages, claim_plans
 from tailrace.node.difference import Change, Difference, difference, unlike
-from tailrace.node.plan import Plan
-from tailrace.node.planned import Pages, PlannedFunction, PlannedPort
-from tailrace.node.record import HugePages, Offloads, Process, State, peek
-from tailrace.node.usable import usable_cpus
-from tailrace.process.launch import Launcher, why_ended
+from tailrace.plan.planned import Pages, Plan, PlannedFunction, PlannedPort
+from tailrace.plan.usable import usable_cpus
 from tailrace.process.process import undisturbed
 from tailrace.process.programs import own_program
 from tailrace.resources import hugepages
@@ -39,12 +37,13 @@ from tailrace.resources.ledger import claim_file, exclusive_of_others, own_claim
 from tailrace.resources.pci import check_pci
 from tailrace.resources.place import poller_node
 from tailrace.resources.topology import allowed_cpus, read_cpus
-from tailrace.resources.tree import Tree
 from tailrace.spec.interface import passed_through
 from tailrace.spec.model import LONGEST_SOCKET, TESTER_ENDS
+from tailrace.state.card_functions import check_functions, take_functions
+from tailrace.state.launch import Launcher, why_ended
+from tailrace.state.record import HugePages, Offloads, Process, State, peek
 from tailrace.switch.config import configuration, instance_name, planned_port, socket_of, uri_of
 from tailrace.switch.confine import check_user, close_folder, group_for, let_pass, make_folders
-from tailrace.switch.fabric import SwitchOptions, TailraceFabric
 
 _ATTACH_SECONDS = 10.0
 _AT_ONCE = 8

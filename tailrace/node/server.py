@@ -27,7 +27,7 @@ from tailrace.errors import Failure, TailraceError
 from tailrace.node.api import METHODS, Method, Params
 from tailrace.node.client import ENDING
 from tailrace.node.events import History
-from tailrace.node.folder import LOOK, OPERATE
+from tailrace.state.folder import LOOK, OPERATE
 
 _log = logging.getLogger(__name__)
 

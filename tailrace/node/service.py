@@ -35,7 +35,6 @@ from tailrace.functions.runtime import Arrival, Origin
 from tailrace.functions.runtimes import ended_well
 from tailrace.functions.threads import Resized
 from tailrace.functions.transfer import Limits
-from tailrace.host.slices import enter
 from tailrace.node import moving, operations
 from tailrace.node.api import (
     Apply,
@@ -56,24 +55,25 @@ from tailrace.node.api import (
     Up,
 )
 from tailrace.node.client import API, ENDING, Client
-from tailrace.node.folder import LOG, default_folder, forget_service
 from tailrace.node.health import Health, checked
 from tailrace.node.kept import Kept
 from tailrace.node.operations import PlanMaker
-from tailrace.node.plan import Plan, make_plan
 from tailrace.node.pools import Pools, pooled
-from tailrace.node.record import Damaged, Held, Process, Record, State, holding, run_at_work
 from tailrace.node.restarts import Restarts
 from tailrace.node.server import Call, Refusal, Server, refusal_of
 from tailrace.node.standby import Standbys, pairs
 from tailrace.node.status import status
 from tailrace.node.supervisor import Supervisor
+from tailrace.plan.make import make_plan
+from tailrace.plan.planned import Plan
 from tailrace.process.plain import PlainFormatter, plain_lines
 from tailrace.process.process import ProcessId
+from tailrace.process.systemd import enter
 from tailrace.spec.load import parse_located
 from tailrace.spec.position import Document
-from tailrace.switch.config import function_name, instance_name
-from tailrace.switch.fabric import SWITCH
+from tailrace.state.folder import LOG, default_folder, forget_service
+from tailrace.state.record import Damaged, Held, Process, Record, State, holding, run_at_work
+from tailrace.switch.config import SWITCH, function_name, instance_name
 
 _log = logging.getLogger("tailrace.service")
 _PR_SET_NAME = 15

@@ -22,9 +22,9 @@ from tailrace.errors import Fault, Mistake, TailraceError
 from tailrace.functions.handover import FOLLOWING, Page, hand_page, why_not
 from tailrace.functions.runtimes import STARTERS
 from tailrace.functions.show import call
-from tailrace.node.planned import Plan, PlannedFunction
-from tailrace.node.record import Process, Record, State
+from tailrace.plan.planned import Plan, PlannedFunction
 from tailrace.spec.connections import Timeouts
+from tailrace.state.record import Process, Record, State
 from tailrace.switch.config import function_name, instance_name
 
 PERIOD = 0.1

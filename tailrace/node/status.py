@@ -9,17 +9,17 @@ from typing import Any
 
 from tailrace.errors import Failure, Mistake, TailraceError
 from tailrace.fabric.base import PortState
+from tailrace.fabric.tailrace import port_states
 from tailrace.functions.runtimes import program_of
 from tailrace.functions.runtimes import unlike as unlike_outside
 from tailrace.node.difference import Change, unlike
-from tailrace.node.folder import folder_in_use
-from tailrace.node.planned import Plan, cpus_of, identity_of
-from tailrace.node.record import Process, State, check_ours, peek
 from tailrace.node.strays import check_no_strays
 from tailrace.observe.page import Page
-from tailrace.switch.config import function_name
-from tailrace.switch.control import UNKNOWN, Control, ControlError
-from tailrace.switch.fabric import SWITCH, port_states
+from tailrace.plan.planned import Plan, cpus_of, identity_of
+from tailrace.process.control import UNKNOWN, Control, ControlError
+from tailrace.state.folder import folder_in_use
+from tailrace.state.record import Process, State, check_ours, peek
+from tailrace.switch.config import SWITCH, function_name
 
 _METHOD_MISSING = -32601
 

@@ -8,11 +8,11 @@ from itertools import pairwise
 from pathlib import Path
 
 from tailrace.errors import Failure
-from tailrace.node.folder import run_folder
-from tailrace.node.record import Cgroup, Claimed, HugePages, Process, Scope, Thing
 from tailrace.process import log_writer
 from tailrace.process.process import descendants, identify
 from tailrace.resources.ledger import claim_file, own_claim
+from tailrace.state.folder import run_folder
+from tailrace.state.record import Cgroup, Claimed, HugePages, Process, Scope, Thing
 
 #: The word after which a program of ours is told what it makes in the folder; nobody else has reason to say that.
 _MAKES = {"tailrace-switch": "--control", "tailrace-tester": "--control", "bwrap": "--bind"}

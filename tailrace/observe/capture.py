@@ -20,7 +20,7 @@ from typing import Any
 
 from tailrace.errors import Failure, Mistake
 from tailrace.observe.pcap import RECORD, Full, Writer, records
-from tailrace.switch.control import Control
+from tailrace.process.control import Control
 
 _HEADER = struct.Struct("<8sIIQ")
 _COUNTER = struct.Struct("<Q")

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
-from tailrace.switch.control import Control
+from tailrace.process.control import Control
 
 _READ = 512
 _PAUSE = 0.05

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import BinaryIO
 
 from tailrace.errors import Mistake
-from tailrace.node.record import Process, peek
+from tailrace.state.record import Process, peek
 from tailrace.switch.config import function_name
 
 _LINE = 256

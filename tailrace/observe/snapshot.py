@@ -14,12 +14,12 @@ from pathlib import Path
 from typing import Any
 
 from tailrace.errors import Failure
-from tailrace.node.folder import folder_in_use
-from tailrace.node.planned import cpus_of
-from tailrace.node.record import Process, State, check_ours, peek
 from tailrace.observe.page import OtherLayout, Page, Slot, Table
-from tailrace.switch.control import Control
-from tailrace.switch.fabric import SWITCH
+from tailrace.plan.planned import cpus_of
+from tailrace.process.control import Control
+from tailrace.state.folder import folder_in_use
+from tailrace.state.record import Process, State, check_ours, peek
+from tailrace.switch.config import SWITCH
 
 _VERSION_EVERY = 5.0
 Key = tuple[str, str, int]

@@ -1,1 +1,1 @@
-"""Starting, naming and ending processes, and what they leave: logs and locks."""
+"""Starting, naming and ending processes, by systemd and libvirt where they do it; their logs, locks and sockets."""

@@ -20,12 +20,11 @@ from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
 from tailrace.errors import Failure
-from tailrace.host.groups import CGROUP
-from tailrace.host.slices import OWN, run_systemctl, systemd_run
 from tailrace.process import log_writer
 from tailrace.process.plain import plain
 from tailrace.process.process import Limits, ProcessId, identify
 from tailrace.process.programs import system_program
+from tailrace.process.systemd import CGROUP, OWN, run_systemctl, systemd_run
 
 _PATIENCE = 30.0
 """Seconds in which systemd has started a unit."""

@@ -14,12 +14,12 @@ from dataclasses import dataclass
 from itertools import islice
 
 from tailrace.errors import Failure, Mistake
+from tailrace.kernel.tree import Tree
 from tailrace.process.programs import run_system
 from tailrace.resources.ethtool import read_firmware
 from tailrace.resources.pci_config import SIZE, PciConfig
 from tailrace.resources.pcie_link import PcieLink, read_link
 from tailrace.resources.topology import PCI, Nic
-from tailrace.resources.tree import Tree
 
 _LISTED = 1024
 """So many virtual functions, or neighbours in a group, are listed: more than any card or machine has."""

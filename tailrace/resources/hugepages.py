@@ -16,8 +16,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tailrace.errors import Failure, Mistake
+from tailrace.kernel.cpus import parse_list
 from tailrace.process.lock import Held, locked
-from tailrace.resources.cpus import parse_list
 
 PAGE_KIB = 2048
 PAGE_MIB = PAGE_KIB >> 10

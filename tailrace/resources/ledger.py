@@ -21,11 +21,11 @@ from typing import Any
 from pydantic import TypeAdapter, ValidationError
 
 from tailrace.errors import Failure, Mistake
+from tailrace.kernel.boot import boot_id
+from tailrace.kernel.tree import Tree
 from tailrace.process.lock import Held, locked
 from tailrace.process.process import ProcessId
-from tailrace.resources.boot import boot_id
 from tailrace.resources.topology import read_cpus
-from tailrace.resources.tree import Tree
 
 _ROOTS = Path("/run/tailrace-claims")
 PATIENCE = 10.0

@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
-from tailrace.resources.tree import Tree
+from tailrace.kernel.tree import Tree
 
 USUAL_PAYLOAD = 256
 """Bytes in a packet, where the configuration space cannot be read."""

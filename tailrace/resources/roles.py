@@ -15,7 +15,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from tailrace.errors import Mistake
-from tailrace.resources.cpus import show_list
+from tailrace.kernel.cpus import show_list
 from tailrace.resources.topology import Topology
 
 MANY = 4

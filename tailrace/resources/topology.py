@@ -13,8 +13,8 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Self
 
-from tailrace.resources.cpus import cpus_of
-from tailrace.resources.tree import Tree
+from tailrace.kernel.cpus import cpus_of
+from tailrace.kernel.tree import Tree
 
 CPUS = "/sys/devices/system/cpu"
 NODES = "/sys/devices/system/node"

@@ -1,6 +1,6 @@
 """Virtual functions of network cards (SR-IOV): made, bound to vfio-pci, and given back as they were.
 
-Each step is small and may be repeated. What is on record, and when, is `tailrace.node.card_functions`. Source of the
+Each step is small and may be repeated. What is on record, and when, is `tailrace.state.card_functions`. Source of the
 files: Linux, Documentation/ABI/testing/sysfs-bus-pci.
 """
 
@@ -14,9 +14,9 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from tailrace.errors import Failure, Refused
+from tailrace.kernel.tree import Tree
 from tailrace.resources.cards import ADDRESS, NET, read_group
 from tailrace.resources.topology import MOST_VFS, PCI
-from tailrace.resources.tree import Tree
 
 VFIO = "vfio-pci"
 _PROBE = "/sys/bus/pci/drivers_probe"

@@ -1,1 +1,1 @@
-"""The switch as Python knows it: its control socket, its configuration, what it may still do once it runs."""
+"""The switch as Python knows it: its configuration, and what it may still do once it runs."""

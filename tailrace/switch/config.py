@@ -13,10 +13,12 @@ from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Any
 
-from tailrace.node.planned import Plan, PlannedBridge, PlannedChain, PlannedFunction, PlannedMirror, PlannedPort
+from tailrace.plan.planned import Plan, PlannedBridge, PlannedChain, PlannedFunction, PlannedMirror, PlannedPort
 from tailrace.spec.model import FLOW_AGEING
 
 Config = dict[str, Any]
+SWITCH = "switch"
+"""Its process, on record."""
 SECTIONS = ("ports", "functions", "chains", "bridges", "mirrors")
 
 

@@ -11,16 +11,9 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 from tailrace.errors import Refused
-from tailrace.node.folder import ENVIRONMENT
-from tailrace.node.record import Folder, State
+from tailrace.state.folder import ENVIRONMENT
+from tailrace.state.record import Folder, State
 
-#: Capabilities that a device takes, by the scheme of its URI (capabilities(7), in small letters and without CAP_).
-_NEEDS = {
-    "if": ("net_admin", "net_raw"),
-    "xdp": ("ipc_lock", "net_admin", "net_raw", "sys_admin"),
-    "tap": ("net_admin",),
-    "pci": ("dac_override", "ipc_lock", "sys_rawio"),
-}
 #: Numbers that belong to nobody: those that systemd gives to services for as long as they run.
 _USERS = range(61184, 65520)
 _ACL = "system.posix_acl_access"
@@ -28,11 +21,6 @@ _ACL_VERSION, _NO_ID = 2, 0xFFFFFFFF
 _ACL_USER_OBJ, _ACL_GROUP_OBJ, _ACL_GROUP, _ACL_MASK, _ACL_OTHER = 0x01, 0x04, 0x08, 0x10, 0x20
 #: What stands for no user where Linux takes a number (chown(2)).
 _NOBODY_AT_ALL = (1 << 32) - 1
-
-
-def capabilities(devices: Iterable[str]) -> tuple[str, ...]:
-    """What a switch must keep so that these devices can be opened, and opened again when they come back."""
-    return tuple(sorted({need for uri in devices for need in _NEEDS.get(uri.partition(":")[0], ())}))
 
 
 def confine(state: State, keep: Iterable[str], user: str | None) -> list[str]:

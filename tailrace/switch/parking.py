@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from tailrace.errors import TailraceError
-from tailrace.switch.control import Control, ControlError, ControlLost
+from tailrace.process.control import Control, ControlError, ControlLost
 
 _KEEP_SECONDS = 5.0
 """After which the switch is asked again: one that is not asked for a minute ends it."""

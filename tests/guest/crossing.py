@@ -13,7 +13,7 @@ from emulated_nics import NicMachine, SwitchInside, Wire
 from machine import Background
 from running_switch import wait_until
 
-from tailrace.switch.control import ControlError
+from tailrace.process.control import ControlError
 
 ADDRESSES = bytes.fromhex("02000000000b 02000000000a")
 TAG = bytes.fromhex("8100 0064")

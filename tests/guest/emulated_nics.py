@@ -19,8 +19,8 @@ from private_network import Network
 from running_switch import RunningSwitch
 
 from tailrace.observe.page import Page, Slot
+from tailrace.process.control import Control
 from tailrace.resources.hugepages import POOL
-from tailrace.switch.control import Control
 
 FOLDER = Path("/run/switch")
 """Inside: the switch's own."""

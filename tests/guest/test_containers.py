@@ -20,8 +20,8 @@ from test_service import guests, listening, through
 from tailrace.functions.images import by_name, write_layer
 from tailrace.functions.names import outer_name
 from tailrace.functions.program import libraries
-from tailrace.node.record import Process, peek
-from tailrace.process.launch import LOG_BYTES
+from tailrace.state.launch import LOG_BYTES
+from tailrace.state.record import Process, peek
 
 pytestmark = [*needs_a_node, pytest.mark.requires_program("podman"), pytest.mark.timeout(600)]
 

@@ -15,10 +15,10 @@ from machine import BOOT
 from running_node import Command, needs_a_node, wait_until
 from test_service import listening
 
-from tailrace.functions.hypervisor import connect
 from tailrace.functions.images import by_name, write_layer
 from tailrace.functions.names import outer_name
 from tailrace.functions.program import visible_libraries
+from tailrace.process.hypervisor import connect
 from tailrace.process.process import identify
 
 pytestmark = [

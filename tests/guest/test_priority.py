@@ -10,8 +10,8 @@ import pytest
 from running_node import Command, needs_machines, wait_until
 
 from tailrace.functions import agent
-from tailrace.functions.hypervisor import vcpu_threads
-from tailrace.node.record import Follower, Process, State, peek
+from tailrace.process.hypervisor import vcpu_threads
+from tailrace.state.record import Follower, Process, State, peek
 
 pytestmark = needs_machines
 

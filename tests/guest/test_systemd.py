@@ -27,8 +27,8 @@ PROGRAM = """\
 import os, time
 from pathlib import Path
 from tailrace.errors import Failure
-from tailrace.node.record import hold
-from tailrace.process.launch import Launcher, why_ended
+from tailrace.state.record import hold
+from tailrace.state.launch import Launcher, why_ended
 from tailrace.process.process import Limits
 
 SCRIPT = '''

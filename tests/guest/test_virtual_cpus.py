@@ -10,10 +10,10 @@ import pytest
 from running_node import Command, needs_a_node
 
 from tailrace.functions import agent
-from tailrace.functions.hypervisor import connect
 from tailrace.functions.names import outer_name
 from tailrace.functions.runtimes import STARTERS
-from tailrace.node.record import Process, State, peek
+from tailrace.process.hypervisor import connect
+from tailrace.state.record import Process, State, peek
 
 pytestmark = [
     *needs_a_node,

@@ -10,7 +10,7 @@ from typing import Any
 
 from running_node import Command, open_folder, pages, wait_until
 
-from tailrace.node.folder import folder_in_use
+from tailrace.state.folder import folder_in_use
 
 PLAIN = "functions: {first: skeleton}\nchains: {voice: [tester.a, first, tester.b]}\n"
 

@@ -14,7 +14,7 @@ from tailrace.node.client import ask
 #: The service, which is killed when the record is written for the n-th time: before that, or after it.
 DYING = """\
 import os, signal, sys
-from tailrace.node.record import State
+from tailrace.state.record import State
 from tailrace.node import service
 left, after, save = int(sys.argv[1]), sys.argv[2] == "after", State.save
 def dying(self):

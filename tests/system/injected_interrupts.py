@@ -19,8 +19,8 @@ from running_node import Command, wait_until
 
 from tailrace.errors import TailraceError
 from tailrace.measure.recorder import RECORDER
-from tailrace.node.record import State, peek
 from tailrace.results.causes import Cause, CausedFrame, Causes
+from tailrace.state.record import State, peek
 
 PRIORITY = 97
 """Above the receivers' own."""

@@ -11,7 +11,7 @@ from routed_hosts import run
 from running_node import Command, wait_until
 
 from tailrace.functions.show import Shown, ask
-from tailrace.node.record import Process, State, peek
+from tailrace.state.record import Process, State, peek
 from tailrace.switch.config import function_name
 
 

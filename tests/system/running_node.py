@@ -17,9 +17,9 @@ from typing import Any
 import pytest
 
 from tailrace.node.client import Client, NoService, ask
-from tailrace.node.folder import run_folder
+from tailrace.process.control import Control, ControlLost
 from tailrace.resources.hugepages import pool
-from tailrace.switch.control import Control, ControlLost
+from tailrace.state.folder import run_folder
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 

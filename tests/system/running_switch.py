@@ -10,9 +10,9 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
+from tailrace.fabric.tailrace import chain_through
 from tailrace.observe.page import Page
-from tailrace.switch.control import Control, connect_when_ready
-from tailrace.switch.fabric import chain_through
+from tailrace.process.control import Control, connect_when_ready
 
 
 def wait_until(holds: Callable[[], bool], what: str, seconds: float = 60) -> None:

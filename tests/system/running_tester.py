@@ -13,7 +13,7 @@ from typing import Any
 
 from running_switch import wait_until
 
-from tailrace.switch.control import Control, connect_when_ready
+from tailrace.process.control import Control, connect_when_ready
 
 Trial = dict[str, Any]
 

@@ -17,9 +17,9 @@ import pytest
 from running_node import Command, needs_a_node, wait_until
 from running_tester import Trial, beside_a_node, stream
 
-from tailrace.node.record import Process, State, peek
+from tailrace.process.control import Control
 from tailrace.process.process import descendants
-from tailrace.switch.control import Control
+from tailrace.state.record import Process, State, peek
 
 pytestmark = [*needs_a_node, pytest.mark.unsanitized]
 

@@ -18,7 +18,7 @@ from guest_pair import GuestPair
 from running_switch import RunningSwitch, wait_until
 from running_tester import RunningTester, stream
 
-from tailrace.switch.control import Control, ControlError
+from tailrace.process.control import Control, ControlError
 
 
 @pytest.fixture

@@ -17,7 +17,7 @@ from private_network import End, Network, statistics
 from running_switch import RunningSwitch, wait_until
 from test_device_kinds import COUNT, KEEP, Guest, exchange, frames, no_drops
 
-from tailrace.switch.control import ControlError
+from tailrace.process.control import ControlError
 
 pytestmark = [pytest.mark.requires_root, pytest.mark.requires_program("ip", "tailrace-switch")]
 

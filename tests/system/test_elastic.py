@@ -16,8 +16,8 @@ from running_tester import Trial, beside_a_node, stream
 
 from tailrace.functions.show import Shown, ask
 from tailrace.node.client import Client
-from tailrace.node.record import Process, State, peek
 from tailrace.observe.gaps import Busy, Gaps
+from tailrace.state.record import Process, State, peek
 
 pytestmark = [*needs_a_node, pytest.mark.unsanitized]
 

@@ -19,7 +19,7 @@ from one_network import Host, shown
 from running_node import Command, needs_a_node, open_folder, wait_until
 
 from tailrace.functions.show import Shown
-from tailrace.node.record import peek
+from tailrace.state.record import peek
 
 pytestmark = [*needs_a_node, pytest.mark.requires_program("ip", "ping", "iperf3", "curl")]
 SECONDS = 2

@@ -20,7 +20,7 @@ from routed_hosts import run
 from running_switch import wait_until
 from test_firewall import SERVER, WEB
 
-from tailrace.switch.control import Control
+from tailrace.process.control import Control
 
 pytestmark = [
     pytest.mark.requires_root,

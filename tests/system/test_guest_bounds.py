@@ -45,8 +45,8 @@ from guest_pair import GuestPair
 from running_switch import RunningSwitch, wait_until
 
 from tailrace.errors import Failure, Mistake
+from tailrace.process.control import ControlError
 from tailrace.resources import hugepages
-from tailrace.switch.control import ControlError
 
 LONGEST_LOG = 1 << 26
 

@@ -43,7 +43,7 @@ from front_end import (
 from guest_pair import GuestPair
 from running_switch import RunningSwitch, wait_until
 
-from tailrace.switch.control import ControlError
+from tailrace.process.control import ControlError
 
 KINDS = pytest.mark.parametrize("kind", [FrontEnd, PackedFrontEnd], ids=["split", "packed"])
 

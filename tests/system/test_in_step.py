@@ -21,7 +21,7 @@ from one_network import Host
 from running_node import Command, needs_a_node, open_folder, wait_until
 
 from tailrace.node.client import Client
-from tailrace.node.record import Process, State, peek
+from tailrace.state.record import Process, State, peek
 
 pytestmark = [*needs_a_node, pytest.mark.unsanitized, pytest.mark.requires_program("ip", "ping", "ss")]
 

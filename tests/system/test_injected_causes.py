@@ -27,8 +27,8 @@ from tailrace.functions.runtimes import program_of
 from tailrace.measure.chain import LatencyMethod
 from tailrace.measure.profile import profile
 from tailrace.measure.session import Request, Session, Tracing, run_on_node
-from tailrace.node.plan import make_plan
 from tailrace.observe.gaps import Gaps
+from tailrace.plan.make import make_plan
 from tailrace.process.process import descendants
 from tailrace.results.causes import Cause, CausedFrame
 from tailrace.spec.load import parse_spec

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from running_node import ONE, REPOSITORY, Command, needs_a_node, wait_until
 
-from tailrace.switch.control import connect_when_ready
+from tailrace.process.control import connect_when_ready
 
 pytestmark = needs_a_node
 

@@ -14,7 +14,7 @@ import pytest
 from front_end import RECEIVES, SENDS, FrontEnd
 from running_switch import RunningSwitch, wait_until
 
-from tailrace.switch.control import ControlError
+from tailrace.process.control import ControlError
 from tailrace.switch.parking import Parking
 
 MAC = bytes.fromhex("0200000000bb0200000000aa88b5")

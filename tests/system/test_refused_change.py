@@ -18,7 +18,7 @@ from running_switch import RunningSwitch, wait_until
 from steered import Guests
 from test_steer_bridge import ALL, to
 
-from tailrace.switch.control import ControlError
+from tailrace.process.control import ControlError
 
 REFUSED = {"vlan": [1, 4094], "inner_vlan": [1, 4094], "source_port": [1, 65534], "destination_port": [1, 65534]}
 """A match whose ranges are too many to be looked up quickly."""

@@ -33,7 +33,7 @@ from scapy.layers.l2 import Ether
 from scapy.packet import Packet, Raw
 from scapy.utils import rdpcap, wrpcap
 
-from tailrace.switch.control import Control
+from tailrace.process.control import Control
 
 pytestmark = [pytest.mark.requires_root, pytest.mark.requires_program("ip", "tailrace-vnf")]
 MACS = ("02:00:00:00:00:01", "02:00:00:00:00:02")

@@ -16,7 +16,7 @@ from guest_pair import GuestPair
 from running_node import Command, open_folder
 from running_switch import RunningSwitch, wait_until
 
-from tailrace.switch.control import ControlError
+from tailrace.process.control import ControlError
 
 USER, GROUP = 64123, 64124
 NOBODY = 65534

@@ -23,9 +23,9 @@ from test_apply import BASE, HEAVIER, MORE, Traffic, planned
 from test_up_resumes import configuration, kill_switch, process
 
 from tailrace.node.client import Client
-from tailrace.node.record import peek
+from tailrace.process.control import Control
+from tailrace.state.record import peek
 from tailrace.switch.config import function_name
-from tailrace.switch.control import Control
 
 pytestmark = [*needs_a_node, pytest.mark.unsanitized]
 

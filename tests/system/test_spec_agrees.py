@@ -15,7 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from running_node import Command
 
-from tailrace.node.plan import make_plan
+from tailrace.plan.make import make_plan
 from tailrace.resources.topology import Cpu
 from tailrace.spec.load import parse_spec
 from tailrace.spec.source import SpecError

@@ -14,7 +14,7 @@ from running_node import Command, needs_a_node, wait_until
 from running_tester import Trial, beside_a_node, stream
 
 from tailrace.node.client import Client
-from tailrace.node.record import Process, State, peek
+from tailrace.state.record import Process, State, peek
 
 pytestmark = [*needs_a_node, pytest.mark.unsanitized]
 

@@ -18,7 +18,7 @@ from scapy.layers.l2 import Dot1Q, Ether
 from scapy.packet import Raw
 from steered import Guests
 
-from tailrace.switch.control import ControlError
+from tailrace.process.control import ControlError
 
 ALL = "ff:ff:ff:ff:ff:ff"
 GROUP = "01:00:5e:00:00:05"

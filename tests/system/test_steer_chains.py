@@ -16,7 +16,7 @@ from scapy.layers.l2 import ARP
 from scapy.packet import Raw
 from steered import RING, Guests, answer, frame, pieces6, udp
 
-from tailrace.switch.control import ControlError
+from tailrace.process.control import ControlError
 
 
 @pytest.fixture

@@ -13,7 +13,7 @@ from scapy.layers.l2 import ARP
 from scapy.packet import Raw
 from steered import Guests, answer, frame, pieces6, replicas, udp
 
-from tailrace.switch.control import ControlError
+from tailrace.process.control import ControlError
 
 FLOWS = [udp(1024 + i, 80 + i % 7, source=f"10.0.{i % 50}.1") for i in range(600)]
 

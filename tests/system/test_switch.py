@@ -34,7 +34,7 @@ from front_end import (
 from guest_pair import GuestPair
 from running_switch import RunningSwitch, wait_until
 
-from tailrace.switch.control import ControlError
+from tailrace.process.control import ControlError
 
 SOURCE = Path(__file__).resolve().parents[2] / "dataplane/switch/switch.c"
 METHODS = re.findall(r'^\t\{"([a-z.]+)", ', SOURCE.read_text(), re.M)

@@ -15,7 +15,7 @@ import pytest
 from front_end import RECEIVES, RING_AT, SENDS, FrontEnd
 from running_switch import RunningSwitch, wait_until
 
-from tailrace.switch.control import ControlError
+from tailrace.process.control import ControlError
 
 FRAME = bytes(60)
 

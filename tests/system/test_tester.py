@@ -23,7 +23,7 @@ from faulty_device import Plan
 from running_switch import RunningSwitch, wait_until
 from running_tester import RunningTester, both_ways, stream
 
-from tailrace.switch.control import FAILED, INVALID_PARAMS, UNKNOWN, ControlError
+from tailrace.process.control import FAILED, INVALID_PARAMS, UNKNOWN, ControlError
 
 IMIX = {"frames": [64, 570, 1518], "weights": [28, 16, 4]}
 

@@ -12,7 +12,7 @@ import pytest
 from running_switch import wait_until
 from running_tester import RunningTester, both_ways
 
-from tailrace.switch.control import FAILED, ControlError
+from tailrace.process.control import FAILED, ControlError
 
 HOURS_40 = 40 * 3600.0
 FAULTS = ("lost", "duplicate", "out_of_sequence", "beyond_window", "foreign")

@@ -14,7 +14,7 @@ from running_tester import stream
 from watched_switch import Watched, watched_switch
 
 from tailrace.observe.hop_trace import HopTrace, frame_key
-from tailrace.switch.control import ControlError
+from tailrace.process.control import ControlError
 
 THREE = """\
 functions: {first: skeleton, pool: {kind: skeleton, replicas: 2}, last: skeleton}

@@ -16,12 +16,12 @@ from clean_machine import things
 from running_node import ONE, REPOSITORY, Command, kill_all, needs_a_node, pages, wait_until
 from running_switch import RunningSwitch
 
-from tailrace.node.record import Process, hold, peek
 from tailrace.node.running import reserve_pages
+from tailrace.process.control import Control
 from tailrace.process.process import ProcessId
 from tailrace.resources.hugepages import pool
 from tailrace.resources.ledger import claim_file
-from tailrace.switch.control import Control
+from tailrace.state.record import Process, hold, peek
 
 pytestmark = needs_a_node
 

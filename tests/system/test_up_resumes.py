@@ -14,9 +14,9 @@ from front_end import FrontEnd, PackedFrontEnd
 from lasting_guests import BURST, Pair, Traffic
 from running_node import Command, needs_a_node, wait_until
 
-from tailrace.node.record import Process, peek
 from tailrace.observe.page import Page
-from tailrace.switch.control import Control
+from tailrace.process.control import Control
+from tailrace.state.record import Process, peek
 
 pytestmark = needs_a_node
 

@@ -22,7 +22,7 @@ from pathlib import Path
 from machines import AMD_FLAGS, INTEL_FLAGS, VMX_FLAGS, add_nic, link, machine, make
 
 from tailrace.host.copy import copy_machine
-from tailrace.resources.tree import Tree
+from tailrace.kernel.tree import Tree
 
 DATA = Path(__file__).parent / "data"
 COPIES = (

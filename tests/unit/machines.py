@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from pathlib import Path
 
-from tailrace.resources.cpus import show_list
-from tailrace.resources.tree import Tree
+from tailrace.kernel.cpus import show_list
+from tailrace.kernel.tree import Tree
 
 INTEL_FLAGS = "vmx ept ept_ad vpid tpr_shadow flexpriority constant_tsc nonstop_tsc aes pdpe1gb cat_l3 dca umip"
 VMX_FLAGS = (

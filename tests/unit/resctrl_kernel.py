@@ -15,8 +15,8 @@ from pathlib import Path
 import pytest
 from machines import make
 
-from tailrace.resources.cpus import parse_list, show_list
-from tailrace.resources.tree import Tree
+from tailrace.kernel.cpus import parse_list, show_list
+from tailrace.kernel.tree import Tree
 
 RESCTRL = "/sys/fs/resctrl"
 Masks = dict[str, dict[int, int]]

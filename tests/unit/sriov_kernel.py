@@ -14,7 +14,7 @@ from pathlib import Path
 
 from machines import link, make
 
-from tailrace.resources.tree import Tree
+from tailrace.kernel.tree import Tree
 
 CARD = "0000:3b:00.0"
 ROOT = "/sys/devices/pci0000:3a/0000:3a:00.0"

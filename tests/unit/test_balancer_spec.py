@@ -7,7 +7,8 @@ import json
 import pytest
 import yaml
 
-from tailrace.node.plan import Plan, make_plan
+from tailrace.plan.make import make_plan
+from tailrace.plan.planned import Plan
 from tailrace.resources.topology import Cpu
 from tailrace.spec.load import parse_spec
 from tailrace.spec.source import SpecError

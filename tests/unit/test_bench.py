@@ -39,7 +39,7 @@ from tailrace.errors import Failure, Fault, Mistake
 from tailrace.fabric.ovs_dpdk import PmdStats, parse_datapath_drops, parse_dropped, parse_pmd_stats
 from tailrace.measure.progress import Silent
 from tailrace.measure.tester import Stopped
-from tailrace.node.record import Process
+from tailrace.state.record import Process
 
 PMD_STATS = """\
 pmd thread numa_id 0 core_id 1:

@@ -16,8 +16,8 @@ from tailrace.bench import dashboard, looking
 from tailrace.bench.netdata import Netdata, number_of
 from tailrace.bench.own_node import resident_mib
 from tailrace.errors import Failure, Mistake
-from tailrace.node.record import Process
 from tailrace.process.process import identify
+from tailrace.state.record import Process
 
 
 class Peer(UnixStreamServer):

@@ -17,7 +17,7 @@ from scapy.layers.l2 import Ether
 from tailrace.bench.full_table import MARKER, FullTable, _capture, frame, random_ipv6_prefixes, random_routes, station
 from tailrace.bench.routing import RATIOS, RoutingPlan, _changes
 from tailrace.errors import Mistake
-from tailrace.switch.control import Control
+from tailrace.process.control import Control
 
 
 def test_routes_are_different_networks_that_may_be_forwarded() -> None:

@@ -15,9 +15,9 @@ from tailrace.cli.interrupts import _check_machines, _neighbours
 from tailrace.errors import Fault, Mistake
 from tailrace.functions import images
 from tailrace.measure.beside import LOAD, PROGRAM, Guest, Loads, Neighbour
-from tailrace.node.record import Process, hold
-from tailrace.process.launch import Launcher
 from tailrace.process.process import Limits, cpu_seconds
+from tailrace.state.launch import Launcher
+from tailrace.state.record import Process, hold
 
 
 def until(what: Callable[[], bool], why: str) -> None:

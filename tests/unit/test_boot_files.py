@@ -18,7 +18,7 @@ from tailrace.host.command_line import parse_line
 from tailrace.host.journal import read_journal
 from tailrace.host.shell_settings import ShellSettings
 from tailrace.host.tuner import State
-from tailrace.resources.tree import Tree
+from tailrace.kernel.tree import Tree
 
 ENTRIES = {
     "/etc/kernel/install.d/README": "",

@@ -19,7 +19,7 @@ from tailrace.host.cache_split import Level, split
 from tailrace.host.journal import hold_journal
 from tailrace.host.resctrl import Share
 from tailrace.host.tuner import State
-from tailrace.resources.tree import Tree
+from tailrace.kernel.tree import Tree
 
 OWN = "tailrace"
 PLACE = f"cache:{RESCTRL}/{OWN}"

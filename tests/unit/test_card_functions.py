@@ -15,14 +15,12 @@ from machines import link, make
 from sriov_kernel import CARD, PCI, ROOT, SriovKernel, add_card, function_at
 
 from tailrace.errors import Failure, Mistake
-from tailrace.node.card_functions import check_functions, give_back, missing_functions, take_functions
+from tailrace.kernel.tree import Tree
 from tailrace.node.difference import difference
-from tailrace.node.plan import make_plan
-from tailrace.node.planned import Plan
-from tailrace.node.record import MadeFunctions, Record, State, TakenFunction, hold
+from tailrace.plan.make import make_plan
+from tailrace.plan.planned import Plan
 from tailrace.resources.card_netlink import message_of, words_of
 from tailrace.resources.topology import Cpu
-from tailrace.resources.tree import Tree
 from tailrace.resources.virtual_functions import (
     FunctionRefused,
     FunctionsRefused,
@@ -33,6 +31,8 @@ from tailrace.resources.virtual_functions import (
 )
 from tailrace.spec.load import parse_located
 from tailrace.spec.model import Spec
+from tailrace.state.card_functions import check_functions, give_back, missing_functions, take_functions
+from tailrace.state.record import MadeFunctions, Record, State, TakenFunction, hold
 from tailrace.switch.config import configuration
 
 AS_MADE: dict[str, Any] = {

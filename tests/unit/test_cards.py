@@ -14,12 +14,12 @@ from tailrace.host.capabilities import find_capabilities
 from tailrace.host.copy import copy_machine
 from tailrace.host.machine import read_machine
 from tailrace.host.show_cards import card_document, card_lines
-from tailrace.resources import tree as tree_module
+from tailrace.kernel import tree as tree_module
+from tailrace.kernel.tree import Tree
 from tailrace.resources.cards import Card, read_cards
 from tailrace.resources.pci_config import PciConfig
 from tailrace.resources.pcie_link import PcieLink
 from tailrace.resources.topology import read_nics
-from tailrace.resources.tree import Tree
 
 
 def only(tree: Tree) -> Card:

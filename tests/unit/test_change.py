@@ -12,13 +12,13 @@ from typing import Any, cast
 import pytest
 
 from tailrace.errors import Failure, Refused
+from tailrace.fabric.tailrace import Conflict, TailraceFabric
 from tailrace.node.change import change_over, recover
 from tailrace.node.difference import Difference
-from tailrace.node.planned import Plan
-from tailrace.node.record import Change, FilePath, HugePages, Planned, Process, Record, State, peek
 from tailrace.node.running import Node
-from tailrace.switch.control import ControlLost
-from tailrace.switch.fabric import Conflict, TailraceFabric
+from tailrace.plan.planned import Plan
+from tailrace.process.control import ControlLost
+from tailrace.state.record import Change, FilePath, HugePages, Planned, Process, Record, State, peek
 
 
 class Fabric:

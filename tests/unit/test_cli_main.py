@@ -50,7 +50,7 @@ def test_notes_are_not_for_who_wants_quiet(capsys: pytest.CaptureFixture[str]) -
 def test_who_wants_to_know_is_told_what_is_done(capsys: pytest.CaptureFixture[str]) -> None:
     choose_voice(quiet=False, verbose=1, colour="auto")
     logging.getLogger("tailrace.process.process").info("started %s, pid %d", "tailrace-switch", 7)
-    logging.getLogger("tailrace.switch.control").debug("port.list")
+    logging.getLogger("tailrace.process.control").debug("port.list")
     said = capsys.readouterr().err
     assert said.endswith(" started tailrace-switch, pid 7\n")
     assert "port.list" not in said

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from tailrace.errors import Mistake
+from tailrace.kernel.tree import Tree
 from tailrace.measure.clock import check_clock, clock_refusal
-from tailrace.resources.tree import Tree
 
 GOOD = "fpu tsc constant_tsc nonstop_tsc"
 

@@ -28,8 +28,6 @@ from tailrace.measure.progress import Silent
 from tailrace.measure.search import NoRate
 from tailrace.measure.side import Load, figures, loads_of
 from tailrace.measure.stand import Placed, Scene, SceneFunction, placement
-from tailrace.node.record import Record, State
-from tailrace.process.launch import Launcher
 from tailrace.report.bars import heat_maps, throughput
 from tailrace.report.comparisons import cells_table, comparisons, heats
 from tailrace.report.figures import naming, trial_names
@@ -57,6 +55,8 @@ from tailrace.results.table import csv_text
 from tailrace.results.table_findings import lines
 from tailrace.spec.tests import Latency
 from tailrace.spec.units import Rate
+from tailrace.state.launch import Launcher
+from tailrace.state.record import Record, State
 
 NAMES = ("tailrace", "ovs-dpdk", "direct")
 LIMITS: dict[str, Limit] = {"tailrace": "tester", "ovs-dpdk": "loss", "direct": "tester", "linux-bridge": "loss"}

@@ -15,7 +15,7 @@ import pytest
 
 from tailrace.errors import Failure
 from tailrace.observe.page import Page, Table
-from tailrace.switch.control import Control, ControlError, ControlLost, connect_when_ready
+from tailrace.process.control import Control, ControlError, ControlLost, connect_when_ready
 
 
 @contextmanager

@@ -20,8 +20,8 @@ from tailrace.dashboard import functions
 from tailrace.dashboard.host import Host
 from tailrace.dashboard.measurement import _COLUMNS, HeatMap, Measurement
 from tailrace.errors import Failure
+from tailrace.kernel.tree import Tree
 from tailrace.observe.function_log import last_lines
-from tailrace.resources.tree import Tree
 from tailrace.results import RunFolder
 from tailrace.results.histogram import Histogram
 from tailrace.results.interval_log import SUFFIX, IntervalLog

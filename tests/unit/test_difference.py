@@ -11,13 +11,14 @@ from hypothesis import strategies as st
 
 from tailrace.errors import Mistake
 from tailrace.node.difference import Change, Difference, config_changes, difference
-from tailrace.node.plan import Plan, make_plan
-from tailrace.node.record import Granted
+from tailrace.plan.make import make_plan
+from tailrace.plan.planned import Plan
 from tailrace.resources.place import keep_places, place
 from tailrace.resources.topology import Cpu
 from tailrace.spec.load import _check, load_located, parse_spec
 from tailrace.spec.position import parse_document
 from tailrace.spec.source import SpecError
+from tailrace.state.record import Granted
 from tailrace.switch.config import Config, configuration, function_name, instance_name
 
 SOCKETS = Path("/run/t/sockets")

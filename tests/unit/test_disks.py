@@ -17,7 +17,7 @@ from test_machines import SETTING
 from tailrace.errors import Mistake
 from tailrace.functions import disks
 from tailrace.functions.domain import Disks, domain_xml
-from tailrace.node.plan import make_plan
+from tailrace.plan.make import make_plan
 from tailrace.resources.topology import Cpu
 from tailrace.spec.load import parse_spec
 

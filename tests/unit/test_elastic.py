@@ -14,13 +14,14 @@ from tailrace.bench import hotplug
 from tailrace.bench.model import Beside
 from tailrace.bench.plug import PlugPlan, PlugResult
 from tailrace.errors import Mistake
-from tailrace.functions import hypervisor
 from tailrace.functions.domain import differing
-from tailrace.functions.levels import explained
 from tailrace.functions.program import threads_of
 from tailrace.functions.vcpus import move, spread
 from tailrace.node.difference import Change, Difference, difference
-from tailrace.node.plan import Plan, make_plan, resized
+from tailrace.plan.levels import explained
+from tailrace.plan.make import make_plan, resized
+from tailrace.plan.planned import Plan
+from tailrace.process import hypervisor
 from tailrace.resources.place import Place, TooFewCpus
 from tailrace.resources.topology import Cpu
 from tailrace.spec.load import parse_spec

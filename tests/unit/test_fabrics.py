@@ -16,10 +16,10 @@ from tailrace.fabric.network import Network
 from tailrace.functions.process import inside
 from tailrace.functions.runtime import Instance
 from tailrace.measure.stand import Placed, Scene, SceneFunction, placement
-from tailrace.node.record import Record, State
 from tailrace.process import programs
 from tailrace.resources.topology import Cpu
 from tailrace.spec.load import parse_spec
+from tailrace.state.record import Record, State
 
 PLAIN = """\
 functions: {first: skeleton, second: skeleton}

@@ -9,7 +9,8 @@ import pytest
 import yaml
 
 from tailrace.errors import Mistake
-from tailrace.node.plan import Plan, make_plan
+from tailrace.plan.make import make_plan
+from tailrace.plan.planned import Plan
 from tailrace.resources.topology import Cpu
 from tailrace.spec.hidden import Part, hiders
 from tailrace.spec.load import parse_spec

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tailrace.node import folder
+from tailrace.state import folder
 
 
 @pytest.mark.parametrize(

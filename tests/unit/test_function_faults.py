@@ -13,13 +13,13 @@ from typing import Any
 import pytest
 
 from tailrace.errors import Failure, Mistake
-from tailrace.functions import container, hypervisor, machine
+from tailrace.functions import container, machine
 from tailrace.functions.container import InContainer
 from tailrace.functions.images import import_root
 from tailrace.functions.machine import InMachine
 from tailrace.functions.runtime import Instance
-from tailrace.node.plan import make_plan
-from tailrace.process import programs
+from tailrace.plan.make import make_plan
+from tailrace.process import hypervisor, programs
 from tailrace.resources.place import Place
 from tailrace.resources.topology import Cpu
 from tailrace.spec.load import parse_spec

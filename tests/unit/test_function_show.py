@@ -18,10 +18,10 @@ from tailrace.cli.output import run_command
 from tailrace.errors import Failure, Fault, Mistake
 from tailrace.functions import agent
 from tailrace.functions.show import Shown, ask, tell
-from tailrace.node.folder import ENVIRONMENT
-from tailrace.node.record import Process, Record, State
-from tailrace.resources.boot import boot_id
-from tailrace.switch.control import ControlError
+from tailrace.kernel.boot import boot_id
+from tailrace.process.control import ControlError
+from tailrace.state.folder import ENVIRONMENT
+from tailrace.state.record import Process, Record, State
 
 ANSWER = {
     "function": "router",

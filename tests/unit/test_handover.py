@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from tailrace.functions.handover import HandOver
-from tailrace.node.record import Process, Record, State
+from tailrace.state.record import Process, Record, State
 
 OLD, NEW = (Process(name, 1, 1, "tailrace-vnf", runtime="process") for name in ("fw", "fw@2"))
 Asked = list[tuple[str, dict[str, Any]]]

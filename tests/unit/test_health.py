@@ -13,12 +13,12 @@ import pytest
 
 from tailrace.errors import Mistake
 from tailrace.node.health import Checked, Health, checked, stuck
-from tailrace.node.plan import make_plan
-from tailrace.node.planned import PlannedHealth
-from tailrace.node.record import Process, Record
+from tailrace.plan.make import make_plan
+from tailrace.plan.planned import PlannedHealth
 from tailrace.process.process import ProcessId, identify
 from tailrace.resources.topology import Cpu
 from tailrace.spec.load import parse_spec
+from tailrace.state.record import Process, Record
 
 CPUS = [Cpu(number, core=number) for number in range(4)]
 

@@ -19,13 +19,13 @@ from tuned_host import update_grub, with_preference
 from tailrace.errors import Failure
 from tailrace.host import tuner
 from tailrace.host.boot import BootLoader
-from tailrace.host.groups import CPUSETS
+from tailrace.host.cgroups import CPUSETS
 from tailrace.host.journal import ENVIRONMENT, Journal, hold_journal
 from tailrace.host.machine import read_machine
 from tailrace.host.page_pools import PagePools
 from tailrace.host.profile import load_profile
 from tailrace.host.tuning import make_tuning_plan
-from tailrace.resources.tree import Tree
+from tailrace.kernel.tree import Tree
 
 CPU = "/sys/devices/system/cpu"
 PROFILE = """\

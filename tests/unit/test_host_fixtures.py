@@ -27,8 +27,8 @@ from tailrace.host.picture import draw
 from tailrace.host.profile import load_profile, profile_names
 from tailrace.host.tuner import State
 from tailrace.host.tuning import make_tuning_plan
-from tailrace.resources.cpus import parse_list, show_list
-from tailrace.resources.tree import Tree
+from tailrace.kernel.cpus import parse_list, show_list
+from tailrace.kernel.tree import Tree
 
 NAMES = ("intel", "amd", "arm", "this", *COPIES)
 

@@ -23,10 +23,10 @@ from tailrace.host.picture import draw
 from tailrace.host.profile import load_profile, profile_names
 from tailrace.host.tuner import Checked, State
 from tailrace.host.tuning import make_tuning_plan
-from tailrace.resources.cpus import parse_list, parse_mask, show_groups, show_list, show_mask
+from tailrace.kernel.cpus import parse_list, parse_mask, show_groups, show_list, show_mask
+from tailrace.kernel.tree import Tree
 from tailrace.resources.roles import deal_roles
 from tailrace.resources.topology import HugePool
-from tailrace.resources.tree import Tree
 
 CPU_SETS = st.sets(st.integers(0, 300))
 

@@ -19,8 +19,8 @@ from tailrace.host.knobs import KNOBS
 from tailrace.host.machine import Machine, read_machine
 from tailrace.host.profile import load_profile
 from tailrace.host.tuning import TuningPlan, make_tuning_plan
+from tailrace.kernel.tree import Tree
 from tailrace.resources.topology import Nic
-from tailrace.resources.tree import Tree
 
 CPU = "/sys/devices/system/cpu"
 

@@ -17,7 +17,7 @@ from tailrace.host.machine import read_machine
 from tailrace.host.picture import draw
 from tailrace.host.profile import load_profile, profile_names
 from tailrace.host.tuning import TuningPlan, make_tuning_plan
-from tailrace.resources.tree import Tree
+from tailrace.kernel.tree import Tree
 
 NODES = "/sys/devices/system/node"
 GIB = 1 << 20

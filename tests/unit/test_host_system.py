@@ -15,8 +15,8 @@ from tailrace.host.journal import Applied
 from tailrace.host.machine import read_machine
 from tailrace.host.profile import load_profile, profile_names
 from tailrace.host.tuning import TuningPlan, make_tuning_plan
-from tailrace.resources.cpus import show_list
-from tailrace.resources.tree import Tree
+from tailrace.kernel.cpus import show_list
+from tailrace.kernel.tree import Tree
 
 
 def planned(folder: Path, profile: str = "throughput", kept: Applied | None = None) -> TuningPlan:

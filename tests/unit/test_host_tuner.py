@@ -19,8 +19,8 @@ from tailrace.host.machine import read_machine
 from tailrace.host.profile import load_profile
 from tailrace.host.tuner import State
 from tailrace.host.tuning import make_tuning_plan
-from tailrace.resources.cpus import show_list
-from tailrace.resources.tree import Tree
+from tailrace.kernel.cpus import show_list
+from tailrace.kernel.tree import Tree
 
 
 @pytest.fixture

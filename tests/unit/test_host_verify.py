@@ -15,11 +15,11 @@ from typer.testing import CliRunner
 
 from tailrace.cli.host import app
 from tailrace.host import show, tuner
-from tailrace.host.groups import CACHE, CPUSETS, DOMAIN
+from tailrace.host.cgroups import CACHE, CPUSETS, DOMAIN
 from tailrace.host.journal import ENVIRONMENT, read_journal
 from tailrace.host.tuner import State
 from tailrace.host.watching import changes
-from tailrace.resources.tree import Tree
+from tailrace.kernel.tree import Tree
 
 STAT = "file:/proc/sys/vm/stat_interval"
 PAGES = "/sys/devices/system/node/node0/hugepages/hugepages-2048kB/nr_hugepages"

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from tailrace.errors import Failure
-from tailrace.functions.hypervisor import vcpu_thread
+from tailrace.process.hypervisor import vcpu_thread
 
 
 @pytest.mark.parametrize(("name", "found"), [("CPU 0/KVM", True), ("ALL CPUs/TCG", True), ("CPU 1/KVM", False)])

@@ -7,7 +7,7 @@ import json
 import pytest
 import yaml
 
-from tailrace.node.plan import make_plan
+from tailrace.plan.make import make_plan
 from tailrace.resources.topology import Cpu
 from tailrace.spec.impair import Impair
 from tailrace.spec.load import parse_spec

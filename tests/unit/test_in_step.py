@@ -16,12 +16,13 @@ from test_handover import NEW, OLD, instance
 from tailrace.cli.operate import in_step_words
 from tailrace.errors import TailraceError
 from tailrace.node import standby
-from tailrace.node.plan import Plan, make_plan
-from tailrace.node.record import Process, Record, State
 from tailrace.node.standby import InStep, Pair, Standbys, pairs
+from tailrace.plan.make import make_plan
+from tailrace.plan.planned import Plan
 from tailrace.process.process import ProcessId, identify
 from tailrace.resources.topology import Cpu
 from tailrace.spec.load import parse_spec
+from tailrace.state.record import Process, Record, State
 
 Params = dict[str, Any]
 

@@ -10,10 +10,10 @@ import pytest
 from tailrace.errors import Failure, Mistake
 from tailrace.functions.process import InProcess
 from tailrace.node.kept import ENVIRONMENT, Kept
-from tailrace.node.plan import make_plan
-from tailrace.node.record import Process
+from tailrace.plan.make import make_plan
 from tailrace.resources.topology import Cpu
 from tailrace.spec.load import parse_spec
+from tailrace.state.record import Process
 
 SPEC = "functions: {first: {kind: skeleton, on_failure: bypass}}\nchains: {v: [tester.a, first, tester.b]}\n"
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import cast
 
-from tailrace.node.record import State
-from tailrace.process.launch import Launcher
+from tailrace.state.launch import Launcher
+from tailrace.state.record import State
 
 
 def test_last_words_come_without_their_time(tmp_path: Path) -> None:

@@ -14,16 +14,16 @@ from pathlib import Path
 import pytest
 
 from tailrace.errors import Failure, Mistake, Refused
+from tailrace.kernel.boot import boot_id
 from tailrace.node.claiming import claim_cpus, claim_plans
 from tailrace.node.operations import _lower, until_claimed
-from tailrace.node.plan import Plan, make_plan
-from tailrace.node.record import Claimed, Held, HugePages, hold, peek
 from tailrace.node.running import Node, reserve_pages
-from tailrace.node.usable import Usable, left_to_others
+from tailrace.plan.make import make_plan
+from tailrace.plan.planned import Plan
+from tailrace.plan.usable import Usable, left_to_others
 from tailrace.process.lock import locked
 from tailrace.process.process import ProcessId, identify
 from tailrace.resources import hugepages, ledger
-from tailrace.resources.boot import boot_id
 from tailrace.resources.ledger import (
     Claim,
     Overtaken,
@@ -39,6 +39,7 @@ from tailrace.resources.ledger import (
 from tailrace.resources.place import place
 from tailrace.resources.topology import Cpu
 from tailrace.spec.load import parse_spec
+from tailrace.state.record import Claimed, Held, HugePages, hold, peek
 
 CHAIN = "functions: {a: skeleton}\nchains: {v: [tester.a, a, {if: eth9}]}\n"
 
@@ -328,7 +329,7 @@ def test_all_cpus_of_a_function_are_said_and_claimed(tmp_path: Path) -> None:
 
 def test_two_nodes_that_plan_at_once_have_other_cpus(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Both have planned before either claims: the second one plans again."""
-    monkeypatch.setattr("tailrace.node.usable.allowed_cpus", lambda: cpus(8))
+    monkeypatch.setattr("tailrace.plan.usable.allowed_cpus", lambda: cpus(8))
     spec = parse_spec(CHAIN, "s")
     both = threading.Barrier(2)
     attempts: list[Path] = []

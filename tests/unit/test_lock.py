@@ -18,10 +18,10 @@ import pytest
 
 from tailrace.errors import Failure, Mistake
 from tailrace.host.journal import hold_journal
-from tailrace.node.record import HugePages, hold
 from tailrace.process.lock import Held, is_locked, locked
 from tailrace.resources import hugepages
 from tailrace.results.lock import alone_in
+from tailrace.state.record import HugePages, hold
 
 OTHER = 65534
 #: Somebody with no rights takes every lock that can be had below a folder; says how many, and keeps them.

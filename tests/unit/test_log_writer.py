@@ -8,11 +8,12 @@ from pathlib import Path
 
 import pytest
 
-from tailrace.node.record import hold
-from tailrace.process import launch, log_writer
-from tailrace.process.launch import _TIME, Launcher, why_ended
+from tailrace.process import log_writer
 from tailrace.process.log_writer import CHUNK, BoundedLog, previous, with_times
 from tailrace.process.process import Limits
+from tailrace.state import launch
+from tailrace.state.launch import _TIME, Launcher, why_ended
+from tailrace.state.record import hold
 
 LIMIT = 10_000
 

@@ -24,19 +24,19 @@ from tailrace.errors import Mistake
 from tailrace.functions import images
 from tailrace.functions.acceleration import Answer
 from tailrace.functions.domain import MachineSetting, Nic, differing, domain_xml, inner_address, mac_address
-from tailrace.functions.levels import Machine, Point, explained
 from tailrace.functions.machine import machine_setting
 from tailrace.functions.names import outer_name
 from tailrace.functions.runtime import Instance
 from tailrace.functions.traits import Traits, read_traits
+from tailrace.kernel.tree import Tree
 from tailrace.node import running
-from tailrace.node.plan import make_plan
-from tailrace.node.planned import PlannedFunction
+from tailrace.plan.levels import Machine, Point, explained
+from tailrace.plan.make import make_plan
+from tailrace.plan.planned import PlannedFunction
 from tailrace.process import reaper
 from tailrace.resources import pci
 from tailrace.resources.place import Place
 from tailrace.resources.topology import Cpu
-from tailrace.resources.tree import Tree
 from tailrace.spec.load import parse_located, parse_spec
 from tailrace.spec.source import SpecError
 from tailrace.switch.config import configuration, uri_of

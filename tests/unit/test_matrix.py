@@ -24,9 +24,7 @@ from tailrace.measure.floors import floors_seconds
 from tailrace.measure.matrix import MatrixRun, cells, done, left, pattern, seconds, stands
 from tailrace.measure.profile import profile
 from tailrace.measure.progress import Silent
-from tailrace.node.record import Record, State, hold_run
-from tailrace.node.usable import Usable
-from tailrace.process.launch import Launcher
+from tailrace.plan.usable import Usable
 from tailrace.report.comparisons import heats
 from tailrace.resources.topology import Cpu
 from tailrace.results.comparison import CellRange, CellRound, MatrixCell
@@ -35,6 +33,8 @@ from tailrace.results.record import name_in_round
 from tailrace.results.run import RunFolder
 from tailrace.results.table_findings import lines
 from tailrace.spec.tests import Matrix
+from tailrace.state.launch import Launcher
+from tailrace.state.record import Record, State, hold_run
 
 
 def matrix(**words: Any) -> Matrix:

@@ -21,6 +21,7 @@ from tailrace.host.journal import hold_journal
 from tailrace.host.machine import read_machine
 from tailrace.host.profile import load_profile
 from tailrace.host.tuning import make_tuning_plan
+from tailrace.kernel.tree import Tree
 from tailrace.measure.host import run as host_run
 from tailrace.measure.host import tracers
 from tailrace.measure.host.plan import LONGEST_SLICE, HostPlan, read_plan
@@ -29,16 +30,15 @@ from tailrace.measure.host.tools import Progress, Setting, Slice, from_values, p
 from tailrace.measure.host.tracers import TRACERS
 from tailrace.measure.progress import Silent
 from tailrace.measure.session import Request, run_on_host
-from tailrace.node.plan import make_plan
-from tailrace.node.record import FilePath, hold, hold_run, peek
+from tailrace.plan.make import make_plan
 from tailrace.report import host as report
 from tailrace.report.html import write_report
 from tailrace.resources.topology import Cpu
-from tailrace.resources.tree import Tree
 from tailrace.results import RunFolder, load_run
 from tailrace.results.histogram import Histogram
 from tailrace.results.lock import alone_in
 from tailrace.spec.load import parse_spec
+from tailrace.state.record import FilePath, hold, hold_run, peek
 
 
 def test_what_cyclictest_could_not_hold_counts_as_its_maximum() -> None:

@@ -15,9 +15,9 @@ from tailrace.functions.domain import Nic, domain_xml
 from tailrace.functions.transfer import Progress, domain_there
 from tailrace.migrate.checks import reasons
 from tailrace.migrate.facts import Facts, FunctionFacts, as_data, bound_devices, read_facts
-from tailrace.migrate.host import reached
 from tailrace.node.difference import difference
-from tailrace.node.plan import make_plan
+from tailrace.node.peer import reached
+from tailrace.plan.make import make_plan
 from tailrace.resources.topology import Cpu
 from tailrace.spec.load import parse_spec
 
@@ -237,6 +237,6 @@ def test_ssh_that_fails_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     ssh = tmp_path / "ssh"
     ssh.write_text('#!/bin/sh\necho "$@" >&2\necho "Permission denied (publickey)." >&2\nexit 255\n')
     ssh.chmod(0o755)
-    monkeypatch.setattr("tailrace.migrate.host.system_program", lambda _: str(ssh))
+    monkeypatch.setattr("tailrace.node.peer.system_program", lambda _: str(ssh))
     with pytest.raises(Failure, match=r"far: ssh does not get there \(Permission denied"), reached("far"):
         pass

@@ -13,11 +13,11 @@ from tailrace.host.journal import Journal, state_folder
 from tailrace.host.machine import read_machine
 from tailrace.host.profile import load_profile
 from tailrace.host.tuning import make_tuning_plan
+from tailrace.kernel.boot import boot_id
+from tailrace.kernel.tree import Tree
 from tailrace.node.resources import resources
 from tailrace.resources import ledger
-from tailrace.resources.boot import boot_id
 from tailrace.resources.ledger import Claim, Pages, write_claim
-from tailrace.resources.tree import Tree
 
 
 @pytest.fixture

@@ -17,7 +17,7 @@ from tailrace.measure import noise as the_noise
 from tailrace.measure.method import Place
 from tailrace.measure.neighbour_function import Ran, passed_on
 from tailrace.measure.noise import NoiseMethod, refusal, spare
-from tailrace.node.planned import PlannedChain
+from tailrace.plan.planned import PlannedChain
 from tailrace.report.comparisons import comparisons
 from tailrace.resources.place import place
 from tailrace.resources.topology import Cpu

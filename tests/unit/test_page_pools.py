@@ -14,9 +14,9 @@ from tailrace.host import page_pools
 from tailrace.host.journal import ENVIRONMENT
 from tailrace.host.page_pools import PagePools, Pages
 from tailrace.host.tuner import State
+from tailrace.kernel.tree import Tree
 from tailrace.resources import hugepages
 from tailrace.resources import ledger as held
-from tailrace.resources.tree import Tree
 
 POOL = "/sys/devices/system/node/node0/hugepages/hugepages-2048kB/nr_hugepages"
 PLACE = f"pages:{POOL}"

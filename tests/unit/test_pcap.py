@@ -17,7 +17,7 @@ from tailrace.errors import Failure, Mistake
 from tailrace.observe.capture import Captured, Ring, capture, merged
 from tailrace.observe.following import Note, Trail, lines
 from tailrace.observe.pcap import RECORD, Bounds, Full, Writer, records
-from tailrace.switch.control import UNKNOWN, Control, ControlError
+from tailrace.process.control import UNKNOWN, Control, ControlError
 
 
 def record(time: int, length: int = 60) -> bytes:

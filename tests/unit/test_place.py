@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 import pytest
 
 from tailrace.errors import Mistake
-from tailrace.node.plan import make_plan
+from tailrace.plan.make import make_plan
 from tailrace.resources.place import Placement, keep_places, place, poller_node
 from tailrace.resources.topology import Cpu, Role
 from tailrace.spec.load import parse_spec

@@ -12,12 +12,12 @@ from tailrace.host.journal import Journal, state_folder
 from tailrace.host.machine import read_machine
 from tailrace.host.profile import load_profile
 from tailrace.host.tuning import make_tuning_plan
-from tailrace.node.plan import make_plan
-from tailrace.node.planned import Plan
-from tailrace.node.usable import with_roles
+from tailrace.kernel.tree import Tree
+from tailrace.plan.make import make_plan
+from tailrace.plan.planned import Plan
+from tailrace.plan.usable import with_roles
 from tailrace.resources.place import Placement, keep_places, place, place_tester, place_without_switch
 from tailrace.resources.topology import Cpu, Role, read_topology
-from tailrace.resources.tree import Tree
 from tailrace.spec.load import parse_spec
 
 LATENCY = "role {} of profile latency"

@@ -15,7 +15,8 @@ from tailrace.errors import Mistake
 from tailrace.functions.program import BUFFERS_MIB
 from tailrace.functions.runtimes import RUNTIMES, STARTERS
 from tailrace.node.operations import contents_of
-from tailrace.node.plan import TESTER_BUFFERS_MIB, Plan, identity_of, make_plan, scaled
+from tailrace.plan.make import make_plan, scaled
+from tailrace.plan.planned import TESTER_BUFFERS_MIB, Plan, identity_of
 from tailrace.resources.place import Placement, place
 from tailrace.resources.topology import Cpu
 from tailrace.spec.load import load_located, load_spec, parse_located, parse_spec

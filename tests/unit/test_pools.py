@@ -11,7 +11,7 @@ import pytest
 
 from tailrace.node import pools
 from tailrace.node.pools import Pooled, Pools, pooled
-from tailrace.node.record import Process, Record
+from tailrace.state.record import Process, Record
 
 
 class Busy:

@@ -11,12 +11,12 @@ import pytest
 
 from tailrace.errors import Failure
 from tailrace.functions import priority
-from tailrace.functions.real_time_groups import grant, groups_without_time, take_back
 from tailrace.functions.runtime import PriorityRange
-from tailrace.node.plan import priority_of
-from tailrace.node.record import Process
+from tailrace.plan.make import priority_of
+from tailrace.process.real_time_groups import grant, groups_without_time, take_back
 from tailrace.spec.load import load_spec
 from tailrace.spec.model import Function
+from tailrace.state.record import Process
 
 SPEC = (
     "functions: {{r: {{kind: skeleton, runs: {runs}, priority: {priority}}}}}\nchains: {{c: [tester.a, r, tester.b]}}\n"

@@ -19,8 +19,8 @@ from tailrace.measure.method import Place
 from tailrace.measure.overtaking import overtaking_note
 from tailrace.measure.profile import profile
 from tailrace.measure.reorder import Apart, ReorderMethod, delays_of, slower_of
-from tailrace.node.plan import make_plan
-from tailrace.node.planned import Plan
+from tailrace.plan.make import make_plan
+from tailrace.plan.planned import Plan
 from tailrace.report.figures import percent
 from tailrace.report.findings import sections
 from tailrace.report.html import render

@@ -10,7 +10,8 @@ import yaml
 from tailrace.errors import Mistake
 from tailrace.functions.process import command
 from tailrace.functions.runtime import Instance
-from tailrace.node.plan import Plan, make_plan, scaled
+from tailrace.plan.make import make_plan, scaled
+from tailrace.plan.planned import Plan
 from tailrace.resources.place import Place
 from tailrace.resources.topology import Cpu
 from tailrace.spec.kind import Network, Route

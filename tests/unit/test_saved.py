@@ -19,8 +19,9 @@ import pytest
 from test_machines import SETTING
 
 from tailrace.errors import Failure, Mistake
-from tailrace.functions import agent, hypervisor, saved
+from tailrace.functions import agent, saved
 from tailrace.functions.domain import Disks, domain_xml
+from tailrace.process import hypervisor
 
 RUN = replace(SETTING, command_line="console=ttyS0 tailrace.run=tailrace-vnf,skeleton tailrace.pages=36")
 STREAM = b"QEVM" + bytes(100_000)

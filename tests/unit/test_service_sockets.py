@@ -18,9 +18,9 @@ from tailrace.errors import Failure, Mistake
 from tailrace.node import api, client, server
 from tailrace.node.client import API, Client, NoService, Said, ask
 from tailrace.node.events import KINDS
-from tailrace.node.folder import LOOK, OPERATE
 from tailrace.node.server import Call, Server
 from tailrace.spec.source import Position, SpecError
+from tailrace.state.folder import LOOK, OPERATE
 
 
 class Service:

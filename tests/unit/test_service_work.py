@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from tailrace.node.record import Held
 from tailrace.node.service import Service
+from tailrace.state.record import Held
 
 
 def test_the_end_of_a_measurement_is_waited_for_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -22,8 +22,8 @@ from tailrace.errors import Mistake
 from tailrace.measure import share as the_share
 from tailrace.measure.method import Place
 from tailrace.measure.share import ShareMethod, budgets_of, figures_of, with_skeleton
-from tailrace.node.plan import make_plan
-from tailrace.node.planned import Plan
+from tailrace.plan.make import make_plan
+from tailrace.plan.planned import Plan
 from tailrace.report.figures import trial_names
 from tailrace.report.html import render
 from tailrace.report.share import shares

@@ -15,10 +15,10 @@ from tailrace.errors import Failure, Fault
 from tailrace.measure import soaking
 from tailrace.measure.soaking import Soaking
 from tailrace.measure.tester import Stopped
+from tailrace.process.control import ControlLost
 from tailrace.results.interval_log import IntervalLog, LogReader
 from tailrace.results.intervals import End, Interval, Part
 from tailrace.results.soak import Totals, read_totals
-from tailrace.switch.control import ControlLost
 
 INTERVAL = 0.01
 

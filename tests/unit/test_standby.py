@@ -9,7 +9,8 @@ import pytest
 
 from tailrace.errors import Mistake
 from tailrace.node.operations import with_standby
-from tailrace.node.plan import Plan, make_plan, scaled
+from tailrace.plan.make import make_plan, scaled
+from tailrace.plan.planned import Plan
 from tailrace.resources.topology import Cpu
 from tailrace.spec.load import parse_spec
 from tailrace.switch.config import configuration

@@ -11,8 +11,8 @@ import pytest
 from tailrace.errors import Failure
 from tailrace.functions.runtime import Started
 from tailrace.node import running
-from tailrace.node.record import Process
 from tailrace.node.running import Node
+from tailrace.state.record import Process
 
 
 class Place:

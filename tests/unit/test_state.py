@@ -23,7 +23,6 @@ import pytest
 
 from tailrace.errors import Failure, Mistake
 from tailrace.node.operations import Lowered, take_down
-from tailrace.node.record import Damaged, FilePath, Folder, HugePages, Process, Record, State, hold, holding, peek
 from tailrace.node.running import reserve_each, reserve_pages
 from tailrace.node.status import status
 from tailrace.node.strays import strays
@@ -33,6 +32,7 @@ from tailrace.process.programs import system_program
 from tailrace.resources import hugepages
 from tailrace.resources.ledger import claim_file
 from tailrace.resources.topology import Cpu
+from tailrace.state.record import Damaged, FilePath, Folder, HugePages, Process, Record, State, hold, holding, peek
 from tailrace.switch.confine import let_pass
 
 
@@ -127,7 +127,7 @@ def test_one_at_a_time(tmp_path: Path) -> None:
 def test_who_is_at_work_is_reported(tmp_path: Path) -> None:
     folder = tmp_path / "state"
     lock = (
-        "import sys, time\nfrom pathlib import Path\nfrom tailrace.node.record import hold\n"
+        "import sys, time\nfrom pathlib import Path\nfrom tailrace.state.record import hold\n"
         "with hold(Path(sys.argv[-1])):\n    print(flush=True)\n    sys.stdin.read()\n"
     )
     program = tmp_path / "tailrace"

@@ -20,11 +20,11 @@ from rich.console import Console
 
 from tailrace.cli import counters
 from tailrace.errors import Failure, Mistake
-from tailrace.node.record import FilePath, Process, hold
 from tailrace.observe.metrics import metrics, serve
 from tailrace.observe.snapshot import Facts, Sampler, Snapshot, rates
 from tailrace.observe.top import Rows, draw, only, rows, short
 from tailrace.process.process import identify
+from tailrace.state.record import FilePath, Process, hold
 
 HZ = 2_000_000_000
 FACTS = Facts(

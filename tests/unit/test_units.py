@@ -12,11 +12,11 @@ import pytest
 
 from tailrace.errors import Failure
 from tailrace.functions.limit import limit_memory
-from tailrace.node.record import Process, State, hold
 from tailrace.process import log_writer, units
-from tailrace.process.launch import _TIME, Launcher, why_ended
 from tailrace.process.log_writer import JOURNAL_BYTES, JOURNAL_SECONDS, Journal
 from tailrace.process.process import Limits
+from tailrace.state.launch import _TIME, Launcher, why_ended
+from tailrace.state.record import Process, State, hold
 
 #: systemd-run: keeps what it was told and what was on record then, and starts the program; the journal is a file.
 SYSTEMD_RUN = """\

@@ -15,7 +15,7 @@ from tailrace.host.machine import Machine, read_machine
 from tailrace.host.profile import load_profile
 from tailrace.host.tuner import State
 from tailrace.host.tuning import TuningPlan, make_tuning_plan
-from tailrace.resources.tree import Tree
+from tailrace.kernel.tree import Tree
 
 Write = Callable[[Tree, str, str], None]
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from tailrace.host.capabilities.base import Capability, Finding, find_flag, in_this_tree
 from tailrace.host.machine import Machine
-from tailrace.resources.cpus import parse_list
+from tailrace.kernel.cpus import parse_list
 from tailrace.resources.topology import CPUS, HUGE_PAGES
 
 

@@ -18,7 +18,7 @@ from tailrace.host.knobs.base import (
     one_of,
 )
 from tailrace.host.setting import Setting
-from tailrace.resources.cpus import show_groups, show_list
+from tailrace.kernel.cpus import show_groups, show_list
 
 PARAMETERS = "Linux, Documentation/admin-guide/kernel-parameters.txt"
 OPENSHIFT = "OpenShift node tuning operator"

@@ -5,12 +5,13 @@ from __future__ import annotations
 from typing import Any
 
 from tailrace.host.cache_plan import plan_share
-from tailrace.host.groups import CACHE, CGROUP, CPUSETS, DOMAIN, PARTITION
+from tailrace.host.cgroups import CACHE, CPUSETS, DOMAIN, PARTITION
 from tailrace.host.knobs.base import Context, Family, Knob, Value, file_setting, is_number
 from tailrace.host.resctrl import monitoring_groups
 from tailrace.host.setting import Form, Setting
-from tailrace.host.slices import has_cpusets, limited, systemd_has
-from tailrace.resources.cpus import show_list
+from tailrace.host.task_cpus import limited
+from tailrace.kernel.cpus import show_list
+from tailrace.process.systemd import CGROUP, has_cpusets, systemd_has
 from tailrace.resources.topology import CPUS
 
 

@@ -6,7 +6,7 @@ from collections import Counter
 
 from tailrace.host.knobs.base import Context, Family, Knob, Value, file_setting
 from tailrace.host.setting import Form, Setting
-from tailrace.resources.cpus import show_list, show_mask
+from tailrace.kernel.cpus import show_list, show_mask
 
 VECTORS = 200
 """So many interrupts a CPU of x86 can take, about (Linux, arch/x86/include/asm/irq_vectors.h)."""

@@ -7,7 +7,7 @@ from typing import Any
 
 from tailrace.host.knobs.base import Context, Family, Knob, Value, file_setting, is_number
 from tailrace.host.setting import Form, Setting
-from tailrace.resources.cpus import show_mask
+from tailrace.kernel.cpus import show_mask
 
 
 def _receive_steering(context: Context, value: Value) -> list[Setting]:

@@ -7,7 +7,7 @@ from typing import Any
 
 from tailrace.host.knobs.base import Context, Family, Knob, file_setting, is_number
 from tailrace.host.setting import Form, Setting
-from tailrace.resources.cpus import show_list
+from tailrace.kernel.cpus import show_list
 
 SYSCTL = "Linux, Documentation/admin-guide/sysctl"
 

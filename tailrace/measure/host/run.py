@@ -14,12 +14,12 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from functools import partial
 
+from tailrace.kernel.boot import boot_id
 from tailrace.measure.host.loads import Load, load
 from tailrace.measure.host.plan import HostPlan
 from tailrace.measure.host.tools import Setting, Slice
 from tailrace.measure.progress import Reporter
 from tailrace.measure.wall_clock import WallClock, boot_seconds
-from tailrace.resources.boot import boot_id
 from tailrace.resources.topology import allowed_cpus
 from tailrace.results import Run, RunFolder
 from tailrace.results.causes import Causes

@@ -12,9 +12,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
+from tailrace.kernel.cpus import show_list
 from tailrace.measure.host.program import run
 from tailrace.process.programs import system_program
-from tailrace.resources.cpus import show_list
 from tailrace.results.causes import Causes
 from tailrace.results.histogram import Histogram, index_of
 from tailrace.results.host import Budget

@@ -22,10 +22,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tailrace.errors import Failure
+from tailrace.kernel.cpus import show_list, show_mask
 from tailrace.measure.host.tools import Progress, Setting, Slice, from_values
-from tailrace.node.folder import default_folder
-from tailrace.resources.cpus import show_list, show_mask
 from tailrace.results.run import write_atomically
+from tailrace.state.folder import default_folder
 
 TRACING = Path("/sys/kernel/tracing")
 _INSTANCE = TRACING / "instances/tailrace"

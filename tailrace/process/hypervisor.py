@@ -24,14 +24,14 @@ from typing import Any
 from xml.etree import ElementTree
 
 from tailrace.errors import Failure, Mistake
-from tailrace.host.slices import systemd_has
+from tailrace.kernel.boot import boot_id
+from tailrace.kernel.tree import Tree
 from tailrace.process import lock
 from tailrace.process import reaper as reaper_program
 from tailrace.process.plain import last_line, plain
 from tailrace.process.process import Limits, ProcessId, end, identify, start
 from tailrace.process.programs import system_program
-from tailrace.resources.boot import boot_id
-from tailrace.resources.tree import Tree
+from tailrace.process.systemd import systemd_has
 
 _SYSTEMS = Path("/run/libvirt/libvirt-sock")
 ENVIRONMENT = "TAILRACE_LIBVIRT"

@@ -1,6 +1,6 @@
 """Virtual functions of cards, for who has them in a plan: on record before anything is changed, and given back.
 
-What is on record (`MadeFunctions`, `TakenFunction` in `tailrace.node.record`) is undone by `tailrace down` after any
+What is on record (`MadeFunctions`, `TakenFunction` in `tailrace.state.record`) is undone by `tailrace down` after any
 end, and by a change to a plan without them. Taking them again is harmless: what is right stays, what has gone is made.
 """
 
@@ -11,10 +11,9 @@ from dataclasses import replace
 from typing import Any
 
 from tailrace.errors import Failure, Mistake
-from tailrace.node.record import MadeFunctions, State, TakenFunction
+from tailrace.kernel.tree import Tree
 from tailrace.resources.card_netlink import GROUPS, CardNetlink, CardSettings
 from tailrace.resources.topology import PCI
-from tailrace.resources.tree import Tree
 from tailrace.resources.virtual_functions import (
     FunctionRefused,
     FunctionsRefused,
@@ -29,6 +28,7 @@ from tailrace.resources.virtual_functions import (
     still_held,
     unbind,
 )
+from tailrace.state.record import MadeFunctions, State, TakenFunction
 
 
 def _fresh(state: State, tree: Tree, wanted: Mapping[str, PlannedVf]) -> dict[str, PlannedVf]:

@@ -25,15 +25,15 @@ from typing import Any, ClassVar
 from pydantic import TypeAdapter
 
 from tailrace.errors import Failure, Mistake
-from tailrace.node.folder import ENVIRONMENT, run_folder
+from tailrace.kernel.boot import boot_id
+from tailrace.kernel.tree import Tree
 from tailrace.process import lock, units
 from tailrace.process.plain import last_line
 from tailrace.process.process import ProcessId, descendants, end, identify
 from tailrace.process.programs import system_program
 from tailrace.resources import hugepages
-from tailrace.resources.boot import boot_id
 from tailrace.resources.ledger import Pages, remove_claim, unclaim_pages
-from tailrace.resources.tree import Tree
+from tailrace.state.folder import ENVIRONMENT, run_folder
 
 FORMAT = 1
 
@@ -312,14 +312,14 @@ class Follower(MadeFor):
 
 @dataclass(frozen=True)
 class RealTimeGroups(MadeFor):
-    """Cgroups of a machine's threads that had no time at real-time priority (`tailrace.functions.real_time_groups`)."""
+    """Cgroups of a machine's threads that had no time at real-time priority (`tailrace.process.real_time_groups`)."""
 
     kind = "real-time groups"
     paths: tuple[str, ...]
     of: str
 
     def undo(self) -> str | None:
-        from tailrace.functions.real_time_groups import take_back
+        from tailrace.process.real_time_groups import take_back
 
         take_back(self.paths)
         return None
@@ -354,7 +354,7 @@ class Domain(MadeFor):
     of: str
 
     def undo(self) -> str | None:
-        from tailrace.functions.hypervisor import end_machine
+        from tailrace.process.hypervisor import end_machine
 
         try:
             end_machine(self.name)
@@ -454,7 +454,7 @@ class TakenFunction(Thing):
     """What of that may be otherwise now."""
 
     def undo(self) -> str | None:
-        from tailrace.node.card_functions import give_back
+        from tailrace.state.card_functions import give_back
 
         return give_back(self, Tree())
 

@@ -19,9 +19,9 @@ from typing import Any
 from tailrace.errors import Failure, Mistake
 from tailrace.migrate.facts import Facts, read_facts
 from tailrace.node.client import Client, NoService
-from tailrace.node.folder import OPERATE
 from tailrace.process.plain import last_line
 from tailrace.process.programs import system_program
+from tailrace.state.folder import OPERATE
 
 ANSWER_SECONDS = 60.0
 """In which another node says what it has: it may be busy with a change."""

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from contextlib import suppress
 
-from tailrace.resources.tree import Tree
+from tailrace.kernel.tree import Tree
+from tailrace.process.systemd import CGROUP
 
-CGROUP = "/sys/fs/cgroup"
-"""Of version 2, where a machine has one hierarchy."""
 PARTITION = f"{CGROUP}/tailrace-isolated"
 CPUSETS = f"{CGROUP}/cpuset"
 """Of version 1, where it has one for each controller."""

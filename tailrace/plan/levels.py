@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from tailrace.functions.acceleration import Answer
 from tailrace.functions.machine import VCPU_PRIORITY
 from tailrace.functions.traits import Traits
-from tailrace.node.planned import PlannedFunction
+from tailrace.plan.planned import PlannedFunction
 from tailrace.resources.hugepages import PAGE_KIB, size_words
 from tailrace.resources.place import Place
 from tailrace.resources.topology import Cpu

@@ -5,10 +5,10 @@ from __future__ import annotations
 import json
 
 from tailrace.errors import Failure
-from tailrace.process.launch import Launcher
 from tailrace.process.process import Limits
 from tailrace.process.programs import own_program
 from tailrace.resources.place import POLLER_NICE
+from tailrace.state.launch import Launcher
 
 CORE_TO_CORE = "tailrace-core-to-core"
 DISTANCE_SECONDS = 60.0

@@ -9,10 +9,10 @@ from pathlib import Path
 
 from tailrace.errors import Failure
 from tailrace.host.in_force import roles_in_force
-from tailrace.resources.cpus import show_list
+from tailrace.kernel.cpus import show_list
+from tailrace.kernel.tree import Tree
 from tailrace.resources.ledger import Claim, exclusive_of_others
 from tailrace.resources.topology import Cpu, Role, allowed_cpus
-from tailrace.resources.tree import Tree
 
 
 @dataclass(frozen=True)

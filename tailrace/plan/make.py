@@ -1,7 +1,7 @@
-"""From what the user asked for to what will be done on this machine: a plan is data (`tailrace.node.planned`).
+"""From what the user asked for to what will be done on this machine: a plan is data (`tailrace.plan.planned`).
 
 It can be printed before it is applied (`tailrace up --dry-run`), applied twice without harm (two plans are the same if
-their identity is), and undone (`tailrace.node.record`). Making one changes nothing.
+their identity is), and undone (`tailrace.state.record`). Making one changes nothing.
 """
 
 from __future__ import annotations
@@ -18,7 +18,8 @@ from pathlib import Path
 from tailrace.errors import Mistake
 from tailrace.functions.runtime import PriorityRange, Starter
 from tailrace.functions.runtimes import RUNTIMES
-from tailrace.node.planned import (
+from tailrace.kernel.tree import Tree
+from tailrace.plan.planned import (
     TESTER_BUFFERS_MIB,
     Plan,
     PlannedBridge,
@@ -30,12 +31,11 @@ from tailrace.node.planned import (
     PlannedPort,
     identity_of,
 )
-from tailrace.node.usable import Usable, usable_cpus
+from tailrace.plan.usable import Usable, usable_cpus
 from tailrace.process.process import real_time_refusal
 from tailrace.resources.ledger import exclusive_of_others, polled_on
 from tailrace.resources.place import FUNCTION_PRIORITY, Placement, TooFewCpus, keep_places, place, with_shared
 from tailrace.resources.topology import Cpu
-from tailrace.resources.tree import Tree
 from tailrace.resources.virtual_functions import FunctionRefused, PlannedVf, locate
 from tailrace.spec.interface import passed_through
 from tailrace.spec.model import MOST_REPLICAS, TESTER_ENDS, Function, Port, Spec, replica_name

@@ -1,6 +1,6 @@
 """A plan as data: what will be on this machine, port by port and process by process, and where it runs.
 
-Made from a spec by `tailrace.node.plan`. It can be printed, compared, kept in a file and read back (`Plan.read`).
+Made from a spec by `tailrace.plan.make`. It can be printed, compared, kept in a file and read back (`Plan.read`).
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from pydantic import TypeAdapter, ValidationError
 from tailrace.errors import Mistake
 from tailrace.functions.runtime import Behind, PriorityRange
 from tailrace.functions.runtimes import STARTERS
+from tailrace.plan.capabilities import capabilities
 from tailrace.resources.hugepages import PAGE_KIB, PAGE_MIB, size_words
 from tailrace.resources.ledger import Polled
 from tailrace.resources.place import Place, Placement
@@ -25,7 +26,6 @@ from tailrace.resources.virtual_functions import PlannedVf
 from tailrace.spec.kind import Network
 from tailrace.spec.match import NAMES
 from tailrace.spec.model import TESTER_ENDS
-from tailrace.switch.confine import capabilities
 
 Pages = Mapping[tuple[int, int], int]
 """How many huge pages, by a CPU on their node and the size of each in KiB."""

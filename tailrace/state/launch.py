@@ -1,7 +1,7 @@
 """Starts programs for one state: on record first, output in a log, ending with the command or living on.
 
 Two ways lead there, of which `Launcher` chooses: what lives on is a unit of systemd's where that is the first process
-(units.py); everything else is started held (process.py).
+(`tailrace.process.units`); everything else is started held (`tailrace.process.process`).
 """
 
 from __future__ import annotations
@@ -14,10 +14,10 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from tailrace.errors import Failure
-from tailrace.node.record import Process, State
 from tailrace.process import log_writer, units
 from tailrace.process.plain import plain
 from tailrace.process.process import Limits, ProcessId, how_it_ended, reap, start
+from tailrace.state.record import Process, State
 
 _TIME = re.compile(r"^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z ")
 """With which our own programs begin a line of a file (dataplane/common/log.h)."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from functools import cache
 
-from tailrace.resources.tree import Tree
+from tailrace.kernel.tree import Tree
 
 
 def boot_id(tree: Tree | None = None) -> str:

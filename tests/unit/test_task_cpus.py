@@ -14,14 +14,15 @@ from tuned_host import Host, contents, meanings
 
 from tailrace.functions import limit
 from tailrace.functions.limit import limit_memory
-from tailrace.host import slices
-from tailrace.host.groups import CGROUP
-from tailrace.host.slices import OWN, REST, UNITS, Tasks, displaced
+from tailrace.host import task_cpus
+from tailrace.host.task_cpus import UNITS, Tasks, displaced
 from tailrace.host.tuner import State as Found
+from tailrace.kernel.tree import Tree
 from tailrace.node import strays
-from tailrace.node.record import Cgroup, Scope, hold
-from tailrace.process.launch import Launcher
-from tailrace.resources.tree import Tree
+from tailrace.process import systemd as process_systemd
+from tailrace.process.systemd import CGROUP, OWN, REST
+from tailrace.state.launch import Launcher
+from tailrace.state.record import Cgroup, Scope, hold
 
 SYSTEMD = {"/run/systemd/system/README": "", "/run/systemd/private": ""}
 UNIFIED = {f"{CGROUP}/cgroup.controllers": "cpuset cpu memory", f"{CGROUP}/cgroup.subtree_control": "memory"}
@@ -144,7 +145,7 @@ def test_what_systemd_refuses_is_reported_in_its_words(systemd: Path) -> None:
 
 
 def test_what_systemd_does_not_do_is_an_error(systemd: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(slices, "_PATIENCE", 0.5)
+    monkeypatch.setattr(task_cpus, "_PATIENCE", 0.5)
     monkeypatch.setenv("FAKE", "/nowhere")
     with pytest.raises(OSError, match="systemd does not set it"):
         Tasks(Tree(systemd)).write("system.slice", "0")
@@ -156,7 +157,7 @@ def test_a_sandbox_that_ends_with_its_command_has_its_memory_limit_of_a_scope(
     program = systemd / "bin/systemd-run"
     program.write_text("")
     program.chmod(0o755)
-    monkeypatch.setattr(slices, "Tree", lambda: Tree(systemd))
+    monkeypatch.setattr(process_systemd, "Tree", lambda: Tree(systemd))
     monkeypatch.setattr(limit, "Tree", lambda: Tree(systemd))
     before = contents(systemd / "sys")
     with hold(tmp_path / "node") as held:
@@ -181,7 +182,7 @@ def test_a_sandbox_that_ends_with_its_command_has_its_memory_limit_of_a_scope(
 def test_where_systemd_cannot_be_asked_no_group_is_made_beside_its_own(
     systemd: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(slices, "find_system_program", lambda _: None)
+    monkeypatch.setattr(process_systemd, "find_system_program", lambda _: None)
     monkeypatch.setattr(limit, "Tree", lambda: Tree(systemd))
     with hold(tmp_path / "node") as held:
         assert limit_memory(Launcher(held, tmp_path, tied=False), "fw", 1 << 20).mechanism == "RLIMIT_DATA"
@@ -223,11 +224,11 @@ def entering(systemd: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str], 
     program.write_text("")
     program.chmod(0o755)
     monkeypatch.setattr(os, "geteuid", lambda: 0)
-    monkeypatch.setattr(slices, "Tree", lambda: Tree(systemd))
+    monkeypatch.setattr(process_systemd, "Tree", lambda: Tree(systemd))
     monkeypatch.setattr(sys, "orig_argv", ["python3", "-m", "tailrace.cli.main", "up", "x.yaml"])
 
     def execute(_: str, argv: list[str], environment: dict[str, str]) -> None:
-        assert environment[slices._INSIDE]
+        assert environment[process_systemd._INSIDE]
         raise Executed(argv)
 
     monkeypatch.setattr(os, "execve", execute)
@@ -235,7 +236,7 @@ def entering(systemd: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str], 
     def enter(group: str) -> list[str]:
         make(systemd, {"/proc/self/cgroup": f"0::{group}", f"{CGROUP}/cgroup.procs": ""})
         try:
-            slices.enter()
+            process_systemd.enter()
         except Executed as executed:
             argv: list[str] = executed.args[0]
             return argv
@@ -254,9 +255,9 @@ def test_what_is_there_already_stays_as_it_is(
     entering: Callable[[str], list[str]], monkeypatch: pytest.MonkeyPatch, systemd: Path
 ) -> None:
     assert entering(f"/{OWN}/tailrace-5-6-command.scope") == []
-    monkeypatch.setenv(slices._INSIDE, "5")
+    monkeypatch.setenv(process_systemd._INSIDE, "5")
     assert entering("/user.slice") == []
-    monkeypatch.delenv(slices._INSIDE)
+    monkeypatch.delenv(process_systemd._INSIDE)
     monkeypatch.setattr(os, "geteuid", lambda: 1000)
     assert entering("/user.slice") == []
     monkeypatch.setattr(os, "geteuid", lambda: 0)

@@ -6,8 +6,8 @@ import os
 from collections.abc import Sequence
 from pathlib import Path
 
-from tailrace.node.record import Process, State
 from tailrace.process.process import Limits, ProcessId, start
+from tailrace.state.record import Process, State
 
 _SCRIPT = 'read -r nothing; exec "$@"'
 _held: list[int] = []

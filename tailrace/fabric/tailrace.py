@@ -12,16 +12,8 @@ from tailrace.errors import Failure, Fault, Mistake, Refused
 from tailrace.fabric.base import KERNEL, Counters, Port, PortState
 from tailrace.fabric.linux_bridge import kernel_port
 from tailrace.fabric.network import Network
-from tailrace.node.record import FilePath, Granted, Process
 from tailrace.observe.page import Page
-from tailrace.process.launch import Launcher
-from tailrace.process.process import UMASK_GUEST, Limits
-from tailrace.process.programs import own_program
-from tailrace.resources.claims import END_IT, taken
-from tailrace.resources.place import Place
-from tailrace.switch.config import SECTIONS, Config
-from tailrace.switch.confine import confine, make_folder
-from tailrace.switch.control import (
+from tailrace.process.control import (
     CONFLICT,
     IN_USE,
     INVALID_PARAMS,
@@ -31,8 +23,15 @@ from tailrace.switch.control import (
     ControlLost,
     connect_when_ready,
 )
+from tailrace.process.process import UMASK_GUEST, Limits
+from tailrace.process.programs import own_program
+from tailrace.resources.claims import END_IT, taken
+from tailrace.resources.place import Place
+from tailrace.state.launch import Launcher
+from tailrace.state.record import FilePath, Granted, Process
+from tailrace.switch.config import SECTIONS, SWITCH, Config
+from tailrace.switch.confine import confine, make_folder
 
-SWITCH = "switch"
 _READY_SECONDS = 10.0
 _REFUSED = 3  # exit status of --check
 #: DPDK's memory, in MiB: what it takes by itself, what the packet buffers of a device's queue take (the most of any:

@@ -1,9 +1,9 @@
 """The CPUs that tasks may use, by first-level cgroups of version 2: how they stay off the isolated ones at run time.
 
 Where systemd is the first process the tree of cgroups is systemd's alone: it is asked to limit its slices, and what
-Tailrace starts is in a slice of its own, tailrace.slice, which has all CPUs. Elsewhere the groups are limited directly,
-and what is in none is put into one of ours.
-Sources: systemd, docs/CGROUP_DELEGATION.md, systemd.resource-control(5), systemd-run(1); Linux,
+Tailrace starts is in a slice of its own, which has all CPUs. Elsewhere the groups are limited directly, and what is in
+none is put into one of ours.
+Sources: systemd, docs/CGROUP_DELEGATION.md, systemd.resource-control(5); Linux,
 Documentation/admin-guide/cgroup-v2.rst, "Cpuset".
 """
 
@@ -11,37 +11,18 @@ from __future__ import annotations
 
 import errno
 import os
-import re
-import subprocess
-import sys
 import time
 from collections.abc import Iterable
-from contextlib import suppress
 
-from tailrace.host.groups import CGROUP, make, remove
-from tailrace.process.plain import last_line
-from tailrace.process.programs import find_system_program
-from tailrace.resources.cpus import parse_list
-from tailrace.resources.tree import Tree
+from tailrace.host.cgroups import make, remove
+from tailrace.kernel.cpus import parse_list
+from tailrace.kernel.tree import Tree
+from tailrace.process.systemd import CGROUP, REST, run_systemctl, systemd_has
 
 UNITS = ("init.scope", "system.slice", "user.slice")
 """Those of systemd's that are limited. Not machine.slice: a virtual machine's CPUs are whose who has pinned it."""
-OWN = "tailrace.slice"
-REST = "tailrace-system"
-"""Our group of tasks that are in none, where the tree is nobody's."""
-_INSIDE = "TAILRACE_SCOPE"
 _PATIENCE = 10.0
 """Seconds in which systemd does what it has been told."""
-
-
-def systemd_has(tree: Tree) -> bool:
-    """Whether the tree of cgroups is systemd's (sd_booted(3)); a chroot may not show it all of /run."""
-    return tree.exists("/run/systemd/system") or tree.text("/proc/1/comm") == "systemd"
-
-
-def has_cpusets(tree: Tree) -> bool:
-    """Whether there is a hierarchy of version 2 with the controller."""
-    return "cpuset" in (tree.text(f"{CGROUP}/cgroup.controllers") or "").split()
 
 
 def limited(tree: Tree) -> list[str]:
@@ -137,65 +118,3 @@ def displaced(tree: Tree, groups: Iterable[str], cpus: set[int]) -> list[str]:
         if group.split("/")[1] in groups and not _movable(tree, pid, cpus) and tree.text(f"{path}/cmdline"):
             found.append(f"{tree.text(f'{path}/comm')} ({pid})")
     return found
-
-
-def run_systemctl(*words: str) -> str:
-    """What systemctl says. Raises OSError with its words if it fails."""
-    program = find_system_program("systemctl")
-    if program is None:
-        raise OSError(errno.ENOENT, "systemctl is missing")
-    try:
-        done = subprocess.run([program, *words], capture_output=True, text=True, timeout=_PATIENCE, check=False)
-    except subprocess.TimeoutExpired:
-        raise OSError(errno.ETIMEDOUT, f"systemctl {words[0]}: no answer within {_PATIENCE:g} s") from None
-    if done.returncode != 0:
-        raise OSError(errno.EIO, last_line(done.stderr, f"systemctl {words[0]} failed"))
-    return done.stdout
-
-
-def systemd_run() -> str | None:
-    """The program that makes units of systemd's (systemd-run(1)); None where the tree of cgroups is not systemd's, or
-    systemd cannot be asked."""
-    tree = Tree()
-    if not systemd_has(tree) or os.geteuid() != 0 or not tree.exists("/run/systemd/private"):
-        return None
-    return find_system_program("systemd-run")
-
-
-def scope_name(of: str) -> str:
-    """The name of a new scope: one that has just ended, or of a process with the same id, may still be there."""
-    return f"tailrace-{os.getpid()}-{time.monotonic_ns()}-{re.sub('[^A-Za-z0-9_.-]', '_', of)}.scope"
-
-
-def scope(unit: str, properties: Iterable[str] = ()) -> list[str] | None:
-    """The words before a command that make systemd run it, as this process, in a scope of our slice; None where it
-    cannot be asked."""
-    program = systemd_run()
-    if program is None:
-        return None
-    words = [program, "--scope", "--quiet", "--collect", f"--slice={OWN}", f"--unit={unit}"]
-    return [*words, *(word for each in properties for word in ("--property", each)), "--"]
-
-
-def enter() -> None:
-    """Goes on in a scope of our slice, or out of our group of limited tasks, where isolated CPUs may be used, as do the
-    processes that it starts. It stays the same process, begun again; harmless where it is there already."""
-    tree = Tree()
-    if _INSIDE in os.environ or os.geteuid() != 0 or not has_cpusets(tree):
-        return
-    group = _own_group()
-    if group == f"/{REST}":
-        with suppress(OSError):
-            tree.write(f"{CGROUP}/cgroup.procs", str(os.getpid()))
-        return
-    words = None if group is None or group.startswith(f"/{OWN}/") else scope(scope_name("command"))
-    if words is not None:
-        sys.stdout.flush()
-        argv = [*words, sys.executable, *sys.orig_argv[1:]]
-        os.execve(argv[0], argv, {**os.environ, _INSIDE: str(os.getpid())})
-
-
-def _own_group() -> str | None:
-    """This process's cgroup of version 2."""
-    lines = (Tree().text("/proc/self/cgroup") or "").splitlines()
-    return next((line.removeprefix("0::") for line in lines if line.startswith("0::")), None)

@@ -1,0 +1,1 @@
+"""What will be on this machine, as data: made from a spec, printed, compared, kept; nothing of it is done here."""
