@@ -8,8 +8,8 @@
 #include <rte_common.h>
 
 #include "balancer_settings.h"
+#include "common/fields.h"
 #include "steer/hash.h"
-#include "switch/fields.h"
 
 enum {
 	MILLISECONDS_LEAST = 100,

@@ -12,7 +12,7 @@
 #include <string.h>
 
 #include "firewall_rules.h"
-#include "switch/matches.h"
+#include "steer/matches.h"
 
 /* By enum firewall_action. */
 static const char *const actions[] = {"deny", "allow", "reject", NULL};

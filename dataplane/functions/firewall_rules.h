@@ -32,7 +32,7 @@ struct firewall_rules {
 
 /*
  * Read a set: {"default": "deny", "rules": [{"name": "web", "action": "allow", "port": 0, "match": [{...}]}]}.  The
- * first rule counts of which one match fits a frame; a match is the switch's (switch/matches.h), and a rule without any
+ * first rule counts of which one match fits a frame; a match is as a chain's (steer/matches.h), and a rule without any
  * fits all frames.  Returns NULL with the error filled in.
  */
 struct firewall_rules *firewall_rules_read(json_t *params, struct control_error *error);

@@ -37,8 +37,8 @@ struct balance {
  */
 enum { RECOUNT_SHARE = 10, RECOUNT_MS = 10 };
 
-/* For guest_on_change(), which has room for none. */
-static struct switch_state *watched;
+/* Whose queues are given out, for guest_on_change(), which has room for none. */
+static struct switch_state *balanced;
 
 static double seconds(void)
 {
@@ -201,19 +201,19 @@ static void on_port_change(void)
 {
 	const uint64_t now = rte_rdtsc();
 
-	if (now - atomic_load(&watched->balance->woken_at) > rte_get_tsc_hz() / 1000 * RECOUNT_MS) {
-		atomic_store(&watched->balance->woken_at, now);
-		workers_wake(&watched->workers);
+	if (now - atomic_load(&balanced->balance->woken_at) > rte_get_tsc_hz() / 1000 * RECOUNT_MS) {
+		atomic_store(&balanced->balance->woken_at, now);
+		workers_wake(&balanced->workers);
 	} else {
-		atomic_store(&watched->balance->owes_waking, true);
+		atomic_store(&balanced->balance->owes_waking, true);
 	}
-	eventfd_write(watched->balance->changed, 1);
+	eventfd_write(balanced->balance->changed, 1);
 }
 
 /* In the worker that stopped the ring. */
 static void on_quarantine(void)
 {
-	eventfd_write(watched->balance->changed, 1);
+	eventfd_write(balanced->balance->changed, 1);
 }
 
 void balance_recount(struct switch_state *state)
@@ -336,7 +336,7 @@ int balance_open(struct switch_state *state)
 		balance_close(state);
 		return rc;
 	}
-	watched = state;
+	balanced = state;
 	guest_on_change(on_port_change);
 	vring_on_quarantine = on_quarantine;
 	device_on_change(on_port_change);

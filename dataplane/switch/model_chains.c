@@ -2,7 +2,7 @@
 #include <string.h>
 
 #include "steer/pin.h"
-#include "switch/matches.h"
+#include "steer/matches.h"
 #include "switch/model_read.h"
 
 static bool read_replica(struct reader *reader, const struct place *at, json_t *object, const char *function,

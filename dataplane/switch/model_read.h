@@ -6,7 +6,7 @@
 #ifndef TAILRACE_SWITCH_MODEL_READ_H
 #define TAILRACE_SWITCH_MODEL_READ_H
 
-#include "switch/fields.h"
+#include "common/fields.h"
 #include "switch/model.h"
 
 struct reader {

@@ -8,7 +8,7 @@
 #include "common/log.h"
 #include "switch/apply.h"
 #include "switch/generation.h"
-#include "switch/matches.h"
+#include "steer/matches.h"
 #include "switch/observe.h"
 #include "switch/switch.h"
 

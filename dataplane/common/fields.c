@@ -3,7 +3,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "switch/fields.h"
+#include "common/fields.h"
 
 static size_t write_place(const struct place *at, char *text, size_t size)
 {

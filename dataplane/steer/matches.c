@@ -5,7 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "switch/matches.h"
+#include "steer/matches.h"
 
 /* A number, or a list of the first and the last. */
 static bool read_range(struct fields *fields, const struct place *up, const char *key, json_t *value, unsigned most,

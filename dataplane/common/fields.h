@@ -3,8 +3,8 @@
  * Reading a JSON document into types, with errors that name the key at fault.  A place is where one is in the
  * document: a chain of keys on the stack, written out only when something is wrong.
  */
-#ifndef TAILRACE_SWITCH_FIELDS_H
-#define TAILRACE_SWITCH_FIELDS_H
+#ifndef TAILRACE_COMMON_FIELDS_H
+#define TAILRACE_COMMON_FIELDS_H
 
 #include <stdbool.h>
 #include <string.h>
