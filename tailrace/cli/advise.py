@@ -26,7 +26,8 @@ from tailrace.advise.model import FCS
 from tailrace.advise.table import read_table
 from tailrace.cli import complete
 from tailrace.cli.options import JsonOption
-from tailrace.cli.output import note, plain_table, print_json, print_line, run_command, wide_console
+from tailrace.cli.output import note, print_json, print_line, run_command
+from tailrace.cli.table import PlainTable, print_table
 from tailrace.errors import Mistake
 from tailrace.report.advice import draw
 from tailrace.spec.load import load_located
@@ -247,13 +248,13 @@ def _show_chain(chain: dict[str, Any]) -> None:
     print_line("")
     many = "1 function" if chain["functions"] == 1 else f"{chain['functions']} functions"
     print_line(f"{chain['chain']}, {many}")
-    table = plain_table("frame", "interface", "Mpps", "Gbit/s", "bottleneck")
+    table = PlainTable("frame", "interface", "Mpps", "Gbit/s", "bottleneck")
     for row in chain["rows"]:
         table.add_row(
             f"{row['frame_bytes']} B", row["interface"], f"{row['predicted_mpps']:.3g}",
             f"{row['predicted_gbps']:.3g}", row["bottleneck"],
         )  # fmt: skip
-    wide_console().print(table)
+    print_table(table)
     (_, first), *others = [(each["from_frame_bytes"], each["interface"]) for each in chain["recommended"]]
     words = "".join(f"; from frames of {size} B on {interface}" for size, interface in others)
     print_line(f"Choose {first}{words}." if others else f"Choose {first}, whatever the size of frames.")
@@ -270,14 +271,14 @@ def _show_learned(learned: dict[str, Any]) -> None:
         return "unknown" if mpps is None or error is None else f"{mpps:.3g} ({100 * error:+.1f} %)"
 
     print_line("")
-    table = plain_table("measured", "frame", "functions", "Mpps", "predicted", "after learning")
+    table = PlainTable("measured", "frame", "functions", "Mpps", "predicted", "after learning")
     for row in learned["measured"]:
         table.add_row(
             f"{row['run']}, {row['name']}", f"{row['frame_bytes']} B", str(row["functions"]),
             f"{row['measured_mpps']:.3g}", beside(row["predicted_mpps"], row["error"]),
             beside(row["learned_mpps"], row["learned_error"]),
         )  # fmt: skip
-    wide_console().print(table)
+    print_table(table)
     for each in learned["left_out"]:
         print_line(f"Left out: {each['what']} {each['why']}.")
 
@@ -324,7 +325,7 @@ def _validate(table: Path, calibrating: Path | None, of: Path | None, *, as_json
 
 
 def _show_validation(document: dict[str, Any]) -> None:
-    table = plain_table("traffic", "interface", "bytes", "functions", "measured", "predicted", "error", "bottleneck")
+    table = PlainTable("traffic", "interface", "bytes", "functions", "measured", "predicted", "error", "bottleneck")
     for row in document["rows"]:
         stack = row["measured_mpps"] is None
         measured = f"{row['measured_gbps']} Gbit/s" if stack else f"{row['measured_mpps']} Mpps"
@@ -333,7 +334,7 @@ def _show_validation(document: dict[str, Any]) -> None:
             row["traffic"], row["interface"], str(row["frame_bytes"]), str(row["functions"]), measured,
             f"{predicted:.3g}", f"{100 * row['error']:.1f} %", row["bottleneck"],
         )  # fmt: skip
-    wide_console().print(table)
+    print_table(table)
     print_line(
         f"Error: median {100 * document['median_error']:.1f} %, 95th percentile {100 * document['p95_error']:.1f} %; "
         f"of an interpolation {100 * document['interpolation_median_error']:.1f} % and "

@@ -7,7 +7,8 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from tailrace.cli.operate import ask_service
-from tailrace.cli.output import plain_table, print_json, print_line, wide_console
+from tailrace.cli.output import print_json, print_line
+from tailrace.cli.table import PlainTable, print_table
 from tailrace.errors import ExitCode, Interrupted, TailraceError
 
 _DOWNTIME_MS = 300
@@ -62,14 +63,14 @@ def _show(found: Evacuated, *, dry_run: bool, as_json: bool) -> None:
     if as_json:
         print_json({**asdict(found), "dry_run": dry_run})
         return
-    table = plain_table("function", "where" if not dry_run else "where then", "why")
+    table = PlainTable("function", "where" if not dry_run else "where then", "why")
     for name in found.moves:
         table.add_row(name, found.host, "")
     for name, reasons in found.stays.items():
         for number, reason in enumerate(reasons):
             table.add_row(*((name, "here") if number == 0 else ("", "")), reason)
     if found.moves or found.stays:
-        wide_console().print(table)
+        print_table(table)
     if found.stays:
         print_line(f"{len(found.stays)} of {len(found.moves) + len(found.stays)} stay here.")
     else:

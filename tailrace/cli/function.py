@@ -14,7 +14,8 @@ import typer
 
 from tailrace.cli import complete, operate
 from tailrace.cli.options import JsonOption
-from tailrace.cli.output import plain_table, print_json, print_line, run_command, wide_console
+from tailrace.cli.output import print_json, print_line, run_command, wide_console
+from tailrace.cli.table import PlainTable, print_table
 from tailrace.errors import Mistake
 from tailrace.observe.function_log import last_lines, log_of, process_of
 from tailrace.process.plain import plain
@@ -320,16 +321,16 @@ def _show(name: str, most: int, *, as_json: bool) -> int:
     print_line(f"{name}: {shown.function}")
     for words in operate.in_step_words(in_step):
         print_line(f"in standby: {words}")
-    counters = plain_table("", "port0", "port1")
+    counters = PlainTable("", "port0", "port1")
     for what, numbers in shown.counted():
         counters.add_row(what, *map(str, numbers))
-    wide_console().print(counters)
+    print_table(counters)
     for title, found in shown.tables.items():
         print_line(f"\n{title.replace('_', ' ')}: {len(found.rows)} of {found.total}")
-        table = plain_table(*(column.replace("_", " ") for column in found.columns))
+        table = PlainTable(*(column.replace("_", " ") for column in found.columns))
         for row in found.texts():
             table.add_row(*row)
-        wide_console().print(table)
+        print_table(table)
     return 0
 
 
@@ -355,10 +356,10 @@ def _explain(name: str, *, as_json: bool) -> int:
         print_json({"name": name, "latency": function.latency, "points": [asdict(each) for each in points]})
         return 0
     print_line(f"{name} runs in a {function.runs}, latency {function.latency}.")
-    table = plain_table("", "set", "why")
+    table = PlainTable("", "set", "why")
     for each in points:
         table.add_row(each.what, each.is_set, each.why)
-    wide_console().print(table)
+    print_table(table)
     for each in points:
         if each.lacking:
             print_line(f"not here: {each.lacking}")
@@ -427,10 +428,10 @@ def _snapshots(*, as_json: bool) -> int:
     if not kept:
         print_line("There is no snapshot; `tailrace function snapshot NAME LABEL` makes one.")
         return 0
-    table = plain_table("function", "snapshot", "time", "MB")
+    table = PlainTable("function", "snapshot", "time", "MB")
     for row in kept:
         table.add_row(str(row["name"]), str(row["label"]), str(row["time"]), f"{float(str(row['bytes'])) / 1e6:.1f}")
-    wide_console().print(table)
+    print_table(table)
     return 0
 
 

@@ -11,7 +11,8 @@ import typer
 
 from tailrace.cli import complete
 from tailrace.cli.options import JsonOption
-from tailrace.cli.output import plain_table, print_json, print_line, run_command, wide_console
+from tailrace.cli.output import print_json, print_line, run_command
+from tailrace.cli.table import PlainTable, print_table
 from tailrace.errors import Mistake
 from tailrace.functions.images import (
     DEFAULT,
@@ -142,10 +143,10 @@ def _list(*, as_json: bool) -> int:
     if not images:
         print_line(f"There is no image in {images_folder()}; `tailrace image build` makes one.")
         return 0
-    table = plain_table("image", "kernel", "MB", "made of")
+    table = PlainTable("image", "kernel", "MB", "made of")
     for each in images:
         table.add_row(each["name"], each["kernel"], f"{each['bytes'] / 1e6:.1f}", each["made_of"])
-    wide_console().print(table)
+    print_table(table)
     return 0
 
 

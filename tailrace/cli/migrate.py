@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from tailrace.cli.operate import ask_service
-from tailrace.cli.output import error_line, plain_table, print_json, print_line, telling, wide_console
+from tailrace.cli.output import error_line, print_json, print_line, telling
+from tailrace.cli.table import PlainTable, print_table
 from tailrace.errors import ExitCode, Mistake
 from tailrace.spec.units import parse_duration, parse_size
 
@@ -17,10 +18,10 @@ def dry_run(name: str, host: str, *, as_json: bool) -> int:
     if not reasons:
         print_line(f"{name} can move to {host}: nothing stands in the way. `tailrace migrate {name} {host}` moves it.")
         return ExitCode.DONE
-    table = plain_table("kind", "why it cannot be")
+    table = PlainTable("kind", "why it cannot be")
     for reason in reasons:
         table.add_row(reason["kind"], reason["text"])
-    wide_console().print(table)
+    print_table(table)
     error_line(f"{name} cannot move to {host}: {len(reasons)} reason{'' if len(reasons) == 1 else 's'}")
     return ExitCode.MISTAKE
 

@@ -7,7 +7,8 @@ from typing import Any
 import typer
 
 from tailrace.cli.options import JsonOption
-from tailrace.cli.output import plain_table, print_json, print_line, run_command, wide_console
+from tailrace.cli.output import print_json, print_line, run_command
+from tailrace.cli.table import PlainTable, print_table
 from tailrace.node.resources import resources as found_resources
 from tailrace.resources.hugepages import size_words
 
@@ -38,31 +39,30 @@ def _show(*, as_json: bool) -> int:
     if as_json:
         print_json(found)
         return 0
-    console = wide_console()
-    cpus = plain_table("CPU", "node", "core", "role", "isolated", "use", "owner")
+    cpus = PlainTable("CPU", "node", "core", "role", "isolated", "use", "owner")
     for cpu in found["cpus"]:
         use = (cpu["use"] or "free") if cpu["online"] else "offline"
         isolated = "yes" if cpu["isolated"] else "no"
         cells = (cpu["cpu"], cpu["node"], cpu["core"], cpu["role"], isolated, use, ", ".join(cpu["owners"]))
         cpus.add_row(*map(_cell, cells))
-    console.print(cpus)
-    memory = plain_table("node", "memory", "pages of", "total", "free", "ours")
+    print_table(cpus)
+    memory = PlainTable("node", "memory", "pages of", "total", "free", "ours")
     for each in found["nodes"]:
         for pool in each["pages"] or [None]:
             pages = (size_words(pool["kib"]), pool["total"], pool["free"], pool["ours"]) if pool else ("none",)
             memory.add_row(*map(_cell, (each["node"], f"{each['memory_mib']} MiB", *pages)))
-    console.print(memory)
-    nics = plain_table("NIC", "address", "node", "driver", "owner")
+    print_table(memory)
+    nics = PlainTable("NIC", "address", "node", "driver", "owner")
     for nic in found["nics"]:
         nics.add_row(
             *map(_cell, (*(nic[key] for key in ("nic", "address", "node", "driver")), ", ".join(nic["owners"])))
         )
-    ports = plain_table("port", "owner")
+    ports = PlainTable("port", "owner")
     for port in found["ports"]:
         ports.add_row(port["port"], port["owner"])
     for table in (nics, ports):
-        if table.row_count:
-            console.print(table)
+        if table.rows:
+            print_table(table)
     for note in found["notes"]:
         print_line(f"note: {note}")
     return 0

@@ -14,16 +14,8 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from tailrace.cli.output import (
-    ask,
-    can_ask,
-    error_line,
-    plain_console,
-    plain_table,
-    print_json,
-    print_line,
-    telling,
-)
+from tailrace.cli.output import ask, can_ask, error_line, plain_console, print_json, print_line, telling
+from tailrace.cli.table import PlainTable, print_table
 from tailrace.errors import ExitCode, Mistake
 from tailrace.node import client
 from tailrace.node.client import NoService
@@ -343,28 +335,28 @@ def status(*, as_json: bool) -> int:
     print_line(f"{head}: {found['spec']}{version}")
     if found["service"] is None and found["owner"] is None:
         print_line(f"note: no service watches it; `tailrace up {found['spec']}` starts one")
-    _show_status(found, plain_console())
+    _show_status(found)
     return code
 
 
-def _show_status(found: dict[str, Any], console: Console) -> None:
+def _show_status(found: dict[str, Any]) -> None:
     for change in found["unlike"]:
         if change["change"] != "add":
             how = f"`tailrace plan {found['spec']}` shows how"
             if change["what"] == "process":  # by who runs it, of which no plan knows
                 how = ", ".join(change["detail"])
             print_line(f"note: {change['what']} {change['name']} is not as planned; {how}")
-    processes = plain_table("process", "pid", "state")
+    processes = PlainTable("process", "pid", "state")
     for process in found["processes"]:
         cpus = f", on CPU {', '.join(map(str, process['cpus']))}" if process.get("cpus") else ""
         processes.add_row(process["name"], str(process["pid"]), f"running{cpus}" if process["alive"] else "ended")
-    console.print(processes)
-    ports = plain_table("port", "state", "received", "sent", "drops")
+    print_table(processes, wide=False)
+    ports = PlainTable("port", "state", "received", "sent", "drops")
     for port in found["ports"]:
         drops = ", ".join(f"{name.removeprefix('drop_')} {count}" for name, count in port["drops"].items())
         state = port["state"] + (f" ({port['reason']})" if port["reason"] else "")
         ports.add_row(port["name"], state, str(port["received_packets"]), str(port["sent_packets"]), drops or "none")
-    console.print(ports)
+    print_table(ports, wide=False)
     for chain in found["chains"]:
         _show_chain(chain)
     for function in found["functions"]:

@@ -23,7 +23,6 @@ from tailrace.process.plain import MOST_ERROR, PlainFormatter, plain, plain_line
 
 if TYPE_CHECKING:
     from rich.console import Console
-    from rich.table import Table
 
     from tailrace.measure.session import Finished
 
@@ -135,16 +134,6 @@ def wide_console() -> Console:
     from tailrace.report.screen import Screen
 
     return Screen() if sys.stdout.isatty() else Screen(width=10_000)
-
-
-def plain_table(*columns: str) -> Table:
-    """A table without lines."""
-    from rich.table import Table
-
-    table = Table(box=None, pad_edge=False)
-    for column in columns:
-        table.add_column(column, overflow="fold")
-    return table
 
 
 def print_line(text: str) -> None:

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import TextIO
 
 import pytest
+from rich.table import Table
 from rich.text import Text
 
 import tailrace
@@ -23,13 +24,13 @@ from tailrace.cli.output import (
     note,
     orderly,
     plain_console,
-    plain_table,
     print_json,
     print_line,
     run_command,
     telling,
     wide_console,
 )
+from tailrace.cli.table import PlainTable, print_table
 from tailrace.process.plain import MOST, PlainFormatter, last_line, plain, plain_lines
 from tailrace.process.process import undisturbed
 from tailrace.report.screen import Screen
@@ -131,16 +132,18 @@ def test_a_command_that_was_started_to_outlive_its_terminal_does() -> None:
         signal.raise_signal(signal.SIGHUP)
 
 
-def test_a_command_that_only_asks_loads_neither_tables_nor_models() -> None:
+def test_a_command_that_only_asks_loads_neither_rich_nor_models() -> None:
     """Its start is all of the time that it takes."""
     program = (
-        "import sys; sys.argv = ['tailrace', 'status', '--json']\n"
+        "import sys; sys.argv = ['tailrace', 'status']\n"
         "import tailrace.cli.main, tailrace.cli.operate, tailrace.node.client\n"
         "tailrace.cli.main.operate.status  # loaded as it is used\n"
+        "from tailrace.cli.table import PlainTable, print_table\n"
+        "print_table(PlainTable('port', 'state'))\n"
         "print(sorted({'rich', 'pydantic', 'yaml'} & set(sys.modules)))"
     )
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
-    assert done.stdout == "[]\n"
+    assert done.stdout == "port  state\n[]\n"
 
 
 HOSTILE = "a\x1b[2J[/x][red]:x:\r\t\x9b\u202e\ud800\x7fé"
@@ -149,9 +152,11 @@ HARMLESS = "a [2J[/x][red]:x:      é"
 
 
 def test_whatever_is_printed_a_terminal_obeys_nothing_of_it(capsys: pytest.CaptureFixture[str]) -> None:
-    table = plain_table(HOSTILE)
-    table.title = HOSTILE
+    table = Table(HOSTILE, title=HOSTILE)
     table.add_row(HOSTILE)
+    plain_table = PlainTable(HOSTILE)
+    plain_table.add_row(HOSTILE)
+    print_table(plain_table)
     for console in (wide_console(), plain_console(), Screen(width=200)):
         console.print(table)
         console.print(HOSTILE, Text(HOSTILE))
