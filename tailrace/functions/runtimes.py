@@ -1,4 +1,4 @@
-"""The places where functions live: a new one is a row here, and a word in `tailrace.spec.model.RUNTIMES`."""
+"""The places where functions live: a new one is a row here, and of `tailrace.spec.runtime`."""
 
 from __future__ import annotations
 

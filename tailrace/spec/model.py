@@ -54,6 +54,7 @@ from tailrace.spec.port import (
 )
 from tailrace.spec.priority import PRIORITY_CPUS, Priority
 from tailrace.spec.router import Router
+from tailrace.spec.runtime import ELSEWHERE, RUNTIMES, Runtime, refusal
 from tailrace.spec.tests import Test
 from tailrace.spec.tunnel import Tunnel
 
@@ -101,10 +102,6 @@ SETTINGS: dict[str, type[Settings]] = {
 GUEST = "guest"
 #: A name of podman's or of `tailrace image list`, or a disk's path; nothing that podman would take for an option.
 IMAGE = r"^[A-Za-z0-9./][A-Za-z0-9._/:@-]*$"
-DISKS = (".qcow2", ".raw")
-"""How disk images' names end (`tailrace.functions.disks`)."""
-STARTED = ("process", "container", "machine")
-"""The runtimes in which Tailrace starts functions (`tailrace.functions.runtimes`)."""
 MOST_WORKERS = 64
 #: As the switch has it unless its configuration says otherwise (PIN_FLOW_SECONDS in dataplane/steer/pin.h).
 FLOW_AGEING = 300
@@ -471,14 +468,24 @@ class Function(Model):
         return [each for each in self.interfaces if passed_through(each)]
 
     @property
+    def runtime(self) -> Runtime:
+        """Where it lives."""
+        return RUNTIMES[self.runs]
+
+    @property
+    def own_image(self) -> bool:
+        """Whether it starts from an image of the user's."""
+        return self.image is not None and self.image.endswith(self.runtime.own_images)
+
+    @property
     def disk(self) -> bool:
         """Whether it boots from a disk of the user's."""
-        return self.runs == "machine" and self.image is not None and self.image.endswith(DISKS)
+        return self.own_image and self.runtime.boots
 
     @property
     def started(self) -> bool:
         """Whether Tailrace starts it."""
-        return self.runs in STARTED
+        return self.runtime.started
 
     @property
     def page_kib(self) -> int:
@@ -494,21 +501,26 @@ class Function(Model):
         return value
 
     @model_validator(mode="after")
+    def _runtime_fits(self) -> Function:
+        for word in ELSEWHERE:
+            said = getattr(self, word) != type(self).model_fields[word].default
+            if said and (why := refusal(self.runs, word)) is not None:
+                raise ValueError(why)
+        return self
+
+    @model_validator(mode="after")
     def _kind_fits(self) -> Function:
-        own = self.image is not None and (self.runs == "container" or self.disk)
         if self.seed is not None and not self.disk:
             raise ValueError("seed is for a machine with a disk of your own; expected none, or `image: FILE.qcow2`")
         if self.firmware is not None and not self.disk:
             raise ValueError("firmware is of a machine with a disk of your own; expected none, or `image: FILE.qcow2`")
         if self.seed is not None and len(self.seed.addresses) > self.ports:
             raise ValueError(f"seed: {len(self.seed.addresses)} addresses for {self.ports} ports; expected one each")
-        if self.image is not None and self.runs not in ("container", "machine"):
-            raise ValueError(f"image: a {self.runs} starts from none; expected none, or `runs: container` or `machine`")
-        if own and self.kind is not None:
+        if self.own_image and self.kind is not None:
             raise ValueError(
                 f"{self.kind} is a kind of Tailrace's own image; expected no kind beside an image of yours"
             )
-        if self.started and self.kind is None and not own:
+        if self.started and self.kind is None and not self.own_image:
             raise ValueError(f"lacks 'kind', which says what it does; expected {' or '.join(SETTINGS)}")
         if not self.started and self.kind is not None:
             raise ValueError(f"{self.kind} is a kind that Tailrace starts, and a guest is not; expected no kind")
@@ -518,13 +530,13 @@ class Function(Model):
 
     @model_validator(mode="after")
     def _interface_fits(self) -> Function:
-        if self.runs != "machine" and set(self.interface) != {VHOST_USER}:
+        if "interface" not in self.runtime.words and set(self.interface) != {VHOST_USER}:
             raise ValueError(f"interface: a {self.runs} has vhost-user ports; expected none, or `runs: machine`")
         if len(self.interface) not in (1, self.ports):
             raise ValueError(
                 f"interface lists {len(self.interface)} for {self.ports} ports; expected one for each, or one for all"
             )
-        if self.driver == "linux" and (self.runs, self.kind) != ("machine", "skeleton"):
+        if self.driver == "linux" and ("driver" not in self.runtime.words or self.kind != "skeleton"):
             raise ValueError("driver: Linux forwards as a skeleton in a machine does; expected one, or dpdk")
         own = self.passed_through
         if len(own) == self.ports:
@@ -539,28 +551,22 @@ class Function(Model):
     def _health_fits(self) -> Function:
         if self.health is not None and not self.started:
             raise ValueError("health: a guest is not Tailrace's to end; expected none")
-        if self.health is not None and self.health.command is not None and self.runs != "container":
+        if self.health is not None and self.health.command is not None and "command" not in self.runtime.words:
             raise ValueError(f"health: a {self.runs} runs no command; expected forwards, or `runs: container`")
         return self
 
     @model_validator(mode="after")
-    def _domain_fits(self) -> Function:
-        if self.domain is not None and self.runs != "machine":
-            raise ValueError(f"domain: a {self.runs} has none; expected none, or `runs: machine`")
-        if self.priority is not None and (self.runs != "machine" or self.disk):
+    def _machine_fits(self) -> Function:
+        if self.priority is not None and ("priority" not in self.runtime.words or self.disk):
             raise ValueError(
                 "priority: only a machine with an image of Tailrace's says what it runs; expected none, or `runs: "
                 "machine` without a disk of your own"
             )
         if self.priority is not None and self.cpus.most > PRIORITY_CPUS:
             raise ValueError(f"priority: {self.cpus.most} CPUs; expected {PRIORITY_CPUS} at most")
-        if self.pages != "2MiB" and self.runs != "machine":
-            raise ValueError(f"pages: a {self.runs} has pages of 2MiB; expected none, or `runs: machine`")
         if self.pages != "2MiB" and self.memory % (self.page_kib << 10):
             raise ValueError(f"memory: {units.show_size(self.memory)} is no multiple of {self.pages}; expected one")
-        if not self.migratable and self.runs != "machine":
-            raise ValueError(f"migratable: a {self.runs} never moves; expected none, or `runs: machine`")
-        if self.arrives and (self.runs != "machine" or not self.migratable):
+        if self.arrives and ("arrives" not in self.runtime.words or not self.migratable):
             raise ValueError("arrives: only a machine that is migratable comes from elsewhere; expected none")
         return self
 
@@ -593,7 +599,7 @@ class Function(Model):
     @property
     def tables_mib(self) -> int:
         """What its program's tables, and queues beyond the first, take of DPDK's memory, beside packet buffers."""
-        queues = self.cpus.most - 1 if self.kind is not None and self.runs in ("process", "container") else 0
+        queues = self.cpus.most - 1 if self.kind is not None and self.runtime.threads else 0
         return self.own_settings.tables_mib() + queues * QUEUE_MIB
 
     @property

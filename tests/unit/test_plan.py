@@ -19,8 +19,9 @@ from tailrace.plan.make import make_plan, scaled
 from tailrace.plan.planned import TESTER_BUFFERS_MIB, Plan, identity_of
 from tailrace.resources.place import Placement, place
 from tailrace.resources.topology import Cpu
+from tailrace.spec import runtime as spec_runtime
 from tailrace.spec.load import load_located, load_spec, parse_located, parse_spec
-from tailrace.spec.model import STARTED, Function
+from tailrace.spec.model import Function
 from tailrace.spec.source import SpecError
 from tailrace.switch.config import configuration
 
@@ -35,9 +36,10 @@ def cpus(count: int) -> list[Cpu]:
     return [Cpu(number, 0, number) for number in range(count)]
 
 
-def test_each_runtime_that_starts_functions_is_said_to() -> None:
-    assert set(STARTERS) == set(STARTED)
-    assert set(RUNTIMES) == set(get_args(Function.model_fields["runs"].annotation))
+def test_a_spec_says_of_each_runtime_what_it_is() -> None:
+    assert set(RUNTIMES) == set(get_args(Function.model_fields["runs"].annotation)) == set(spec_runtime.RUNTIMES)
+    for name, said in spec_runtime.RUNTIMES.items():
+        assert (said.started, said.threads) == (name in STARTERS, RUNTIMES[name].threads)
 
 
 def test_two_cores_and_three_pollers_are_oversubscribed() -> None:
