@@ -178,6 +178,19 @@ static inline struct frame fragment(uint32_t source, uint32_t destination, uint1
 	return frame;
 }
 
+/* Of TCP: a first fragment that ends before the flags (RFC 1858, 2.1). */
+static inline struct frame tiny(uint32_t source, uint32_t destination)
+{
+	struct frame frame = tcp(source, 1000, destination, 80, SYN);
+
+	frame.length -= 12;
+	ip_of(&frame)->total_length = htons(28);
+	ip_of(&frame)->fragment_offset = htons(MORE);
+	ip_of(&frame)->hdr_checksum = 0;
+	ip_of(&frame)->hdr_checksum = rte_ipv4_cksum(ip_of(&frame));
+	return frame;
+}
+
 /* The IPv4 header that an error quotes. */
 static inline const struct rte_ipv4_hdr *quoted_in(struct frame *frame)
 {

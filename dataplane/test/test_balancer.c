@@ -600,6 +600,31 @@ static void it_answers_for_its_addresses_on_their_sides(void **state)
 	expect(PASS, 0, who_has(other));
 }
 
+/* More than it has room for is dropped at once, and connections go on meanwhile. */
+static void a_storm_of_questions_is_bounded(void **state)
+{
+	const struct frame question = who_has((const uint8_t[]){192, 0, 2, 1});
+	const uint64_t lost = the_balancer.counters[0].drops[VERDICT_DROP_itself],
+		       taken = the_balancer.counters[0].taken;
+	struct rte_mbuf *burst[FUNCTION_ROOM];
+	uint64_t answers = 0, taken_now;
+	uint16_t nb;
+
+	for (unsigned i = 0; i < 10 * BALANCER_QUEUE; i++)
+		assert_int_equal(process(&question, burst, 0), 0);
+	taken_now = the_balancer.counters[0].taken - taken;
+	assert_in_range(taken_now, BALANCER_QUEUE - 1, BALANCER_QUEUE);
+	assert_int_equal(the_balancer.counters[0].drops[VERDICT_DROP_itself] - lost, 10 * BALANCER_QUEUE - taken_now);
+	assert_int_equal(rte_mempool_in_use_count(pool), taken_now);
+	connect_from(1000);
+	balancer_health_step(&the_balancer, ms);
+	while ((nb = process(NULL, burst, 1)) > 0) {
+		rte_pktmbuf_free_bulk(burst, nb);
+		answers += nb;
+	}
+	assert_int_equal(answers, taken_now);
+}
+
 static void it_answers_solicitations(void **state)
 {
 	struct frame question, answered;
@@ -653,6 +678,9 @@ static void what_must_not_be_is_dropped(void **state)
 	expect(DROP_no_service, 0, icmp(CLIENT, VIRTUAL, 8, 1));
 	expect(DROP_back_side, 1, tcp(FIRST + 1, 1000, VIRTUAL, 80, SYN));
 	expect(DROP_itself, 0, icmp(CLIENT, OWN, 8, 1));
+	expect(DROP_icmp, 0, icmp(CLIENT, VIRTUAL, 5, 1)); /* a redirect */
+	expect(DROP_martian, 0, tcp(0x7f000001, 1, VIRTUAL, 80, SYN));
+	expect(DROP_tiny, 0, tiny(CLIENT, VIRTUAL));
 	broken.bytes[14 + 10] ^= 1;
 	expect(DROP_checksum, 0, broken);
 	to = connect_from(1000);
@@ -1040,6 +1068,7 @@ int main(void)
 		TEST(who_guesses_is_no_back_end),
 		TEST(an_unasked_for_mac_address_is_not_taken),
 		TEST(it_answers_for_its_addresses_on_their_sides),
+		TEST(a_storm_of_questions_is_bounded),
 		TEST(it_answers_solicitations),
 		TEST(what_is_of_no_service_passes_as_it_came),
 		TEST(what_must_not_be_is_dropped),

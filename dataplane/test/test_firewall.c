@@ -576,6 +576,35 @@ static void a_first_fragment_has_the_whole_header(void **state)
 	expect(DROP_tiny, 0, frame);
 }
 
+/* Of TCP over IPv6: so many bytes of a segment, behind a fragment header with this place in units of 8 bytes. */
+static struct frame fragment6(uint32_t id, uint16_t place, bool more, unsigned payload)
+{
+	struct frame frame;
+
+	frame_macs(&frame, 1, 2);
+	frame_ipv6(&frame, 1, 2, IPPROTO_FRAGMENT, 8 + payload);
+	frame_add8(&frame, IPPROTO_TCP);
+	frame_add8(&frame, 0);
+	frame_add16(&frame, (uint16_t)(place << 3 | more));
+	frame_add32(&frame, id);
+	add_tcp(&frame, 1000, 80, SYN);
+	frame_add32(&frame, 0);
+	frame.length = 14 + 40 + 8 + payload;
+	return frame;
+}
+
+static void of_ipv6_too(void **state)
+{
+	expect(DROP_fragment, 0, fragment6(1, 3, false, 8));
+	expect(DROP_tiny, 0, fragment6(1, 0, true, 16));
+	expect(DROP_fragment, 0, fragment6(1, 3, false, 8));
+	expect(PASS, 0, fragment6(1, 0, true, 24));
+	expect(PASS, 0, fragment6(1, 3, false, 8));
+	expect(DROP_overlap, 0, fragment6(1, 2, true, 16));
+	expect(DROP_overlap, 0, fragment6(1, 1, false, 8));
+	expect(DROP_fragment, 0, fragment6(2, 3, false, 8));
+}
+
 /* ------- headers ------- */
 
 static void what_does_not_hold_has_a_name(void **state)
@@ -971,6 +1000,7 @@ int main(void)
 		TEST(a_burst_keeps_its_order_and_begins_a_flow_once),
 		TEST(fragments_follow_their_first),
 		TEST(a_first_fragment_has_the_whole_header),
+		TEST(of_ipv6_too),
 		TEST(what_does_not_hold_has_a_name),
 		TEST(source_routes_are_dropped),
 		TEST(neighbours_find_each_other),

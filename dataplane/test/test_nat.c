@@ -349,6 +349,40 @@ static void errors_are_about_what_inside_sent(void **state)
 	       }));
 }
 
+/* Whatever an error quotes wrongly, the connection that it seems to be about goes on. */
+static void an_error_that_lies_changes_nothing(void **state)
+{
+	enum { QUOTED = 14 + 20 + 8 };
+	const struct {
+		unsigned at;
+		uint8_t value;
+	} lies[] = {
+		{QUOTED, 0x41},	    /* a header that is too short */
+		{QUOTED, 0x4f},	    /* one that goes on behind the end */
+		{QUOTED, 0x65},	    /* of another version */
+		{QUOTED + 7, 1},    /* a later fragment, which has no ports */
+		{QUOTED + 9, 6},    /* another protocol */
+		{QUOTED + 15, 9},   /* somebody who has sent nothing */
+		{QUOTED + 19, 9},   /* to somebody who was sent nothing */
+		{QUOTED + 20, 255}, /* from a port that nobody has */
+	};
+	struct frame about = udp(HOST, 2000, SERVER, 53), itself;
+	const struct seen out = through(&about, 0);
+
+	for (unsigned i = 0; i < RTE_DIM(lies); i++) {
+		struct frame lie = error(STRANGER, out.source, &about, 28);
+
+		assert_int_not_equal(lie.bytes[lies[i].at], lies[i].value);
+		lie.bytes[lies[i].at] = lies[i].value;
+		finish(&lie);
+		expect(DROP_unrelated, 1, lie);
+	}
+	itself = error(out.source, SERVER, &about, 28);
+	expect(DROP_unrelated, 1, error(SERVER, out.source, &itself, 36)); /* an error about an error */
+	assert_int_equal(the_nat.flows.used, 1);
+	assert_int_equal(sent(udp(SERVER, 53, out.source, out.from), 1).destination, HOST);
+}
+
 static void errors_from_inside_hide_who_sends_them(void **state)
 {
 	const struct seen out = sent(udp(HOST, 2000, SERVER, 53), 0);
@@ -405,6 +439,10 @@ static void what_must_not_be_is_dropped(void **state)
 	frame_ports(&tunnel, 0, 0);
 	finish(&tunnel);
 	expect(DROP_protocol, 0, tunnel);
+	expect(DROP_icmp, 1, icmp(SERVER, POOL, 5, 0)); /* a redirect */
+	expect(DROP_martian, 0, udp(0x7f000001, 1, SERVER, 2));
+	expect(DROP_martian, 1, udp(0xe0000001, 1, POOL, 2));
+	expect(DROP_tiny, 0, tiny(HOST, SERVER));
 	expect(PASS, 0, udp(HOST, 1, SERVER, 2));
 }
 
@@ -527,6 +565,7 @@ int main(void)
 		TEST(a_pool_that_is_used_up_is_said),
 		TEST(inside_reaches_inside_by_the_pool),
 		TEST(errors_are_about_what_inside_sent),
+		TEST(an_error_that_lies_changes_nothing),
 		TEST(errors_from_inside_hide_who_sends_them),
 		TEST(fragments_go_the_way_of_their_first),
 		TEST(what_is_of_no_inside_host_stays),

@@ -21,6 +21,7 @@ from scapy.layers.inet import ICMP, IP, UDP, IPOption_NOP, IPOption_RR
 from scapy.layers.inet6 import (
     HBHOptUnknown,
     ICMPv6DestUnreach,
+    ICMPv6EchoReply,
     ICMPv6EchoRequest,
     ICMPv6PacketTooBig,
     ICMPv6ParamProblem,
@@ -29,7 +30,7 @@ from scapy.layers.inet6 import (
     IPv6ExtHdrHopByHop,
     PadN,
 )
-from scapy.layers.l2 import Ether
+from scapy.layers.l2 import ARP, Ether
 from scapy.packet import Packet, Raw
 from scapy.utils import rdpcap, wrpcap
 
@@ -52,6 +53,7 @@ class Seen:
     on: list[Packet]
     counters: dict[str, Any]
     """Of what came in, by what became of it."""
+    log: list[str]
 
     def errors(self, kind: Any) -> list[Packet]:
         return [each for each in self.back if kind in each]
@@ -79,12 +81,13 @@ class Router:
         for each in left:
             each.unlink(missing_ok=True)
         wrpcap(str(come), [Ether(dst=MACS[0], src=HOSTS[0]) / each for each in frames])
-        control = self.folder / "control"
+        control, log = self.folder / "control", self.folder / "log"
         words = [str(self.program), "router", "--port", f"pcap:{come},{left[0]}", "--port", f"pcap:,{left[1]}"]
         words += ["--mode", "interrupt", "--memory", "256", "--control", str(control)]
-        process = subprocess.Popen(
-            ["ip", "netns", "exec", self.namespace, *words], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
-        )
+        with log.open("w") as said:
+            process = subprocess.Popen(
+                ["ip", "netns", "exec", self.namespace, *words], stdout=subprocess.DEVNULL, stderr=said
+            )
 
         def ended() -> bool:
             back, on = (read(path) for path in left)
@@ -101,7 +104,7 @@ class Router:
             process.terminate()
             process.wait(20)
         back, on = ([each for each in read(path) if not is_last(each, f"198.51.100.{last}")] for path in left)
-        return Seen(back, on, counters["routed"][0])
+        return Seen(back, on, counters["routed"][0], log.read_text().splitlines())
 
 
 def read(path: Path) -> list[Packet]:
@@ -268,6 +271,48 @@ def test_no_error_answers_what_must_have_none(router: Router) -> None:
     )
     assert not seen.errors(ICMP) and not seen.on
     assert not [each for each in seen.back if IPv6 in each]
+
+
+def test_a_storm_of_arp_keeps_nothing_else_out(router: Router) -> None:
+    """What its queue has no room for is dropped by name; what is to be forwarded, or for another class, has its own."""
+    storm = [ARP(op="who-has", hwsrc=HOSTS[0], psrc=f"198.18.78.{2 + n % 100}", pdst=US) for n in range(1000)]
+    seen = router.take(*storm, *(ipv4(81 + n) for n in range(8)), *storm)
+    assert seen.senders() == [81 + n for n in range(8)]
+    assert seen.counters["kernel_neighbours"] + seen.counters["drop_kernel_neighbours"] == 2 * len(storm)
+    assert seen.counters["kernel_neighbours"] >= 511
+    assert seen.counters["drop_kernel_itself"] == seen.counters["drop_kernel_others"] == 0
+    assert len(seen.log) < 20
+
+
+def redirect(better: str, about: Packet) -> Packet:
+    """From the next hop of the senders' network, which the router believes where it is no router."""
+    return IP(src="198.18.78.2", dst=US) / ICMP(type=5, code=1, gw=better) / about
+
+
+def test_redirects_are_not_believed(router: Router) -> None:
+    to = "198.51.100.91"
+    run("ip", "-n", router.namespace, "neigh", "replace", "198.18.78.9", "lladdr", HOSTS[1], "dev", "port0")
+    about = IP(src=US, dst=to) / ICMP(type=0, id=1)
+    way = ("ip", "-n", router.namespace, "route", "get", to)
+    assert "via 198.18.78.2 " in run(*way)
+    seen = router.take(redirect("198.18.78.9", about), ipv4(91, ttl=1))
+    assert "via 198.18.78.2 " in run(*way) and "redirected" not in run(*way)
+    (error,) = seen.errors(ICMP)
+    assert error.dst == HOSTS[0] and seen.counters["kernel_itself"] == 1
+
+
+def test_an_error_that_lies_about_a_path_changes_no_path(router: Router) -> None:
+    """Who says that a packet of the router's was too long has seen none; others' are as long as the link takes."""
+    lie = ICMP(type=3, code=4, nexthopmtu=600) / IP(src=US, dst=FAR) / ICMP(type=0, id=1)
+    lie6 = ICMPv6PacketTooBig(mtu=1280) / IPv6(src=US6, dst=FAR6) / ICMPv6EchoReply(id=1)
+    seen = router.take(
+        IP(src="198.18.79.9", dst=US) / lie,
+        IPv6(src="2001:db8:100::9", dst=US6) / lie6,
+        ipv4(92, size=MTU - 28, flags="DF"),
+        ipv6(93, size=MTU - 48),
+    )
+    assert sorted(seen.senders()) == [92, 93] and not seen.errors(ICMP) and not seen.errors(ICMPv6PacketTooBig)
+    assert {len(bytes(each)) for each in seen.on} == {14 + MTU}
 
 
 def test_errors_are_limited(router: Router) -> None:
