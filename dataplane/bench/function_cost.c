@@ -4,9 +4,9 @@
  * burst at a time.  Over ports in memory a frame is copied into a packet buffer, processed, and copied out of it; with
  * --vhost it comes and leaves by vhost-user, as in a chain (cost_ports.h).  Frames of 64 bytes, UDP, of connections in
  * random order: of few, which caches hold, and of many, which they do not; and of these the answers, which come from
- * the other side.  Functions take turns in each round, and each figure is the least of several rounds.  And what the
- * first frame of a connection costs, and what memory costs by itself: a cache line at random, of which a burst has
- * asked ahead.
+ * the other side.  To the router with many routes each connection has a destination, and a route, of its own. Functions
+ * take turns in each round, and each figure is the least of several rounds.  And what the first frame of a connection
+ * costs, and what memory costs by itself: a cache line at random, of which a burst has asked ahead.
  */
 #include <arpa/inet.h>
 #include <inttypes.h>
@@ -43,6 +43,7 @@ enum {
 	LARGE_PAGE = 2 << 20,
 	SERVER = 0x09000001,   /* 9.0.0.1, in the machine's order */
 	CLIENTS = 0x0b000000u, /* 11.0.0.0 and on: inside of the NAT */
+	SERVERS = 0x80000000u, /* 128.0.0.0/2: where the router's many routes lead */
 	PORT = 9,
 };
 
@@ -82,6 +83,8 @@ static uint32_t connections = DEFAULT_CONNECTIONS;
 
 /* ------- functions ------- */
 
+static const struct router_address gateway = {{10, 0, 1, 1}};
+
 static void tell(const struct function *function, json_t *params)
 {
 	struct control_error error;
@@ -109,19 +112,26 @@ static void open_function(const struct function *function)
 	char text[16];
 
 	snprintf(text, sizeof(text), "%" PRIu32, 2 * connections + 2 * BURST);
-	if (function != &router)
-		set(function, "connections", text);
+	set(function, function == &router ? "ipv4-routes" : "connections", text);
 	if (function->keeping->open(pool, -1) != 0)
 		exit(1);
 }
 
-/* One route, to a neighbour. */
+/* To the one neighbour. */
+static void add_route(uint32_t address, uint8_t length)
+{
+	struct router_prefix prefix = {.length = length};
+	struct router_hop hop = {.nb_paths = 1};
+
+	address = htonl(address);
+	memcpy(prefix.address.bytes, &address, sizeof(address));
+	hop.paths[0] = (struct router_path){.gateway = gateway, .bound = UINT32_MAX, .link = 1};
+	router_route_add(&prefix, 1, ROUTE_FIRST_HOP, &hop, ROUTER_NEW);
+}
+
 static void prepare_router(void)
 {
 	const uint8_t own[6] = {2, 0, 0, 0, 0, 1};
-	const struct router_address gateway = {{10, 0, 1, 1}};
-	struct router_prefix prefix = {.address = {{9}}, .length = 8};
-	struct router_hop hop = {.nb_paths = 1};
 
 	open_function(&router);
 	for (unsigned port = 0; port < ROUTER_PORTS; port++) {
@@ -129,8 +139,19 @@ static void prepare_router(void)
 		atomic_store(&router_table.links[port].mtu, 1500);
 	}
 	router_neighbour_set(1, ROUTER_4, &gateway, router_mac(own) | ROUTER_STATION_USABLE);
-	hop.paths[0] = (struct router_path){.gateway = gateway, .bound = UINT32_MAX, .link = 1};
-	router_route_add(&prefix, 1, ROUTE_FIRST_HOP, &hop, ROUTER_NEW);
+	add_route(SERVER & 0xff000000, 8);
+}
+
+/* The network of 256 addresses that frames of a connection go to: they lie scattered, and no two are the same. */
+static uint32_t network_of(uint32_t connection)
+{
+	return SERVERS | ((connection * 0x9e3779b1u) & 0x3fffff) << 8;
+}
+
+static void prepare_routes(void)
+{
+	for (uint32_t i = 0; i < connections; i++)
+		add_route(network_of(i), 24);
 }
 
 static struct firewall_rules *few_rules, *many_rules;
@@ -197,12 +218,14 @@ static struct subject {
 	const struct function *function;
 	void (*prepare)(void);		  /* before its connections begin */
 	struct firewall_rules **rules;	  /* that it has */
+	bool scattered;			  /* each of its connections goes to a network of its own */
 	uint32_t first;			  /* of its connections; 0: it knows none */
 	struct ends *left;		  /* by connection */
 	double few, many, answers, begin; /* cycles a frame */
 } subjects[] = {
 	{.name = "skeleton", .function = &skeleton},
 	{.name = "router, one route", .function = &router, .prepare = prepare_router},
+	{.name = "router, many routes", .function = &router, .prepare = prepare_routes, .scattered = true},
 	{.name = "firewall, 1 rule",
 	 .function = &firewall,
 	 .prepare = prepare_firewall,
@@ -233,9 +256,11 @@ static void address(struct frame *frame, const struct ends *ends)
 	header->hdr_checksum = rte_ipv4_cksum(header);
 }
 
-static void ask(struct frame *frame, uint32_t connection)
+static void ask(struct frame *frame, const struct subject *subject, uint32_t connection)
 {
-	address(frame, &(struct ends){htonl(CLIENTS + connection), htonl(SERVER), htons(1024), htons(PORT)});
+	const uint32_t server = subject->scattered ? network_of(connection) | 1 : SERVER;
+
+	address(frame, &(struct ends){htonl(CLIENTS + connection), htonl(server), htons(1024), htons(PORT)});
 }
 
 static void answer(struct frame *frame, const struct ends *left)
@@ -286,7 +311,7 @@ static double begin(struct subject *subject)
 
 		for (unsigned burst = 0; burst < PART; burst++) {
 			for (unsigned i = 0; i < BURST; i++)
-				ask(&sent[i], first + at + burst * BURST + i);
+				ask(&sent[i], subject, first + at + burst * BURST + i);
 			cycles += forward(subject->function, 0);
 			for (unsigned i = 0; i < BURST; i++)
 				subject->left[at + burst * BURST + i] = *ends_in(received[i]);
@@ -311,7 +336,7 @@ static double pass(const struct subject *subject, uint32_t count, uint64_t seed)
 	take_rules(subject);
 	for (unsigned i = 0; i < PASSES; i++) {
 		for (unsigned j = 0; j < BURST; j++)
-			ask(&sent[j], first + random64(&seed) % count);
+			ask(&sent[j], subject, first + random64(&seed) % count);
 		cycles += forward(subject->function, 0);
 	}
 	return (double)cycles / PASSES / BURST;
@@ -369,7 +394,7 @@ int main(int argc, char **argv)
 		fprintf(stderr, "expected %d to %d connections\n", FEW, DEFAULT_CONNECTIONS);
 		return 2;
 	}
-	if (start_dpdk(1024) != 0 || grace_open() != 0)
+	if (start_dpdk(2048) != 0 || grace_open() != 0)
 		return 1;
 	pool = rte_pktmbuf_pool_create("frames", FRAMES, 256, 0, RTE_MBUF_DEFAULT_BUF_SIZE, SOCKET_ID_ANY);
 	sent = calloc(BURST, sizeof(*sent));
