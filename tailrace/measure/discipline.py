@@ -6,6 +6,9 @@ import ctypes
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
+from tailrace.measure.ptp import Ptp, programs, ptp
+from tailrace.process.plain import plain
+
 STA_UNSYNC = 0x0040
 """<linux/timex.h>; the kernel sets it too where the clock may be 16 s off."""
 LOST_US = 100_000
@@ -52,27 +55,73 @@ def discipline() -> Discipline:
     return Discipline(not timex.status & STA_UNSYNC, int(timex.maxerror), int(timex.tai))
 
 
+@dataclass(frozen=True)
+class Source:
+    """Who disciplines the clock, as far as it can be found."""
+
+    names: tuple[str, ...] = ()
+    """The programs."""
+    ptp: Ptp | None = None
+    """What ptp4l says."""
+
+    @property
+    def follows(self) -> bool:
+        """Whether it follows a master by PTP."""
+        return self.ptp is not None and bool(self.ptp.master)
+
+    def text(self) -> str:
+        """A sentence's part; empty: nobody was found."""
+        if self.ptp is not None and self.ptp.master:
+            return (
+                f"by PTP ({', '.join(self.names)}: master {plain(self.ptp.master)}, offset {self.ptp.offset_ns:+d} ns)"
+            )
+        return f"by {', '.join(self.names)}" if self.names else ""
+
+
+def source() -> Source:
+    """Looks for it, and asks ptp4l."""
+    found = programs()
+    return Source(tuple(dict.fromkeys(found.values())), ptp(found))
+
+
 class Watched:
     """It from one look to the next: what is to be said of it, each thing once."""
 
-    def __init__(self, read: Callable[[], Discipline] = discipline) -> None:
+    def __init__(
+        self, read: Callable[[], Discipline] = discipline, who: Callable[[], Source] = lambda: Source()
+    ) -> None:
         self._read = read
+        self._who = who
         self._held: bool | None = None
+        self._followed = False
 
     def look(self, seconds: float) -> Iterator[str]:
         """What has changed, so many seconds after the start."""
-        found = self._read()
+        found, who = self._read(), self._who()
         first, self._held, before = self._held is None, found.holds, self._held
+        followed, self._followed = self._followed, who.follows
         if first:
-            off = "" if found.tai_s else "; nobody has told the kernel how far TAI is ahead, so it is UTC"
-            if found.holds:
-                yield f"the clock is disciplined, and at most {found.error_us} µs off{off}"
-            else:
-                yield f"nothing disciplines the clock (PTP, NTP): the intervals are this host's own{off}"
-        elif before and not found.holds:
+            yield self._first(found, who)
+            return
+        if followed and not who.follows:
+            yield (
+                f"{seconds:.0f} s after the start PTP was lost: ptp4l follows no master any more; intervals from there "
+                "on are this host's own"
+            )
+        elif who.follows and not followed:
+            yield f"{seconds:.0f} s after the start the clock was disciplined {who.text()}"
+        if before and not found.holds:
             yield (
                 f"{seconds:.0f} s after the start the clock may have been {found.error_us / 1000:.0f} ms off: PTP or "
                 "NTP was lost, or corrects it rarely"
             )
         elif found.holds and not before:
             yield f"{seconds:.0f} s after the start the clock was disciplined again"
+
+    def _first(self, found: Discipline, who: Source) -> str:
+        off = "" if found.tai_s else "; nobody has told the kernel how far TAI is ahead, so it is UTC"
+        if found.holds:
+            by = f" {who.text()}" if who.text() else ""
+            return f"the clock is disciplined{by}, and at most {found.error_us} µs off{off}"
+        runs = f"; {', '.join(who.names)} runs, and does not yet" if who.names else ""
+        return f"nothing disciplines the clock (PTP, NTP): the intervals are this host's own{runs}{off}"

@@ -33,6 +33,7 @@ _PACKAGES = {
     "ip": "iproute2",
     "ethtool": "ethtool",
     "cyclictest": "rt-tests",
+    "pmc": "linuxptp",
     "oslat": "rt-tests",
     "qemu-system-x86_64": "qemu-system-x86",
     "virtlogd": "libvirt-daemon-system",
