@@ -2,16 +2,18 @@
 
 An agent in the machine has its kernel say in a page of its memory what each of its CPUs runs; `tailrace-priority` reads
 that page here, once a period, and sets the priorities of QEMU's threads. Nothing that the machine says is followed
-beyond the bounds, and the priority that was planned is there again when the machine is silent, or the program ends.
+beyond the bounds, and the priority that was planned is there again when the machine is silent, or the program ends;
+where the program is killed, whoever watches it gives that back.
 """
 
 from __future__ import annotations
 
+import os
 import re
 import shlex
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from tailrace.errors import Failure
@@ -24,7 +26,7 @@ from tailrace.process.process import Limits, undisturbed
 from tailrace.process.programs import own_program
 from tailrace.process.real_time_groups import grant, groups_without_time
 from tailrace.state.launch import Launcher
-from tailrace.state.record import Follower, Process, RealTimeGroups
+from tailrace.state.record import Follower, Process, RealTimeGroups, Thing
 
 PROGRAM = "tailrace-priority"
 _WORD = re.compile(r"\btailrace\.priority=(\S+?)[\s<]")
@@ -53,18 +55,49 @@ def priority_range(as_started: Path) -> PriorityRange | None:
 def follow(launcher: Launcher, machine: Process, bounds: PriorityRange, cpus: Sequence[int]) -> Follower:
     """Has the priority of a machine's virtual CPUs follow what it runs, until the machine ends or that is undone; on
     these CPUs, which are not its own. Raises Failure, Mistake."""
-    page = _page_here(machine, _page_inside(launcher, machine, bounds))
     threads = hypervisor.vcpu_threads(machine.pid)
-    argv = [str(own_program(PROGRAM)), "--process", str(machine.pid), "--page", f"{page:x}"]
-    argv += [word for thread in threads for word in ("--thread", str(thread))]
-    argv += ["--least", str(bounds.least), "--most", str(bounds.most), "--period", str(bounds.period_us)]
     others = [each for each in launcher.state.record.things if isinstance(each, RealTimeGroups)]
     given = {path for each in others for path in each.paths}
     groups = RealTimeGroups(tuple(groups_without_time(threads, given)), machine.name)
     launcher.state.add(groups)
     grant(groups.paths, len(threads))
+    return _start(launcher, machine, bounds, cpus)
+
+
+def follow_again(launcher: Launcher, machine: Process, before: Follower) -> Follower:
+    """The same, where who did it has ended by itself. Raises Failure, Mistake."""
+    bounds = priority_range(launcher.logs / f"{machine.name}.xml")
+    if bounds is None:
+        raise Failure(f"{machine.name}: as it was started it has no bounds for its priority; restart it")
+    give_back(machine, before)
+    known = list(launcher.state.record.things)
+    try:
+        found = _start(launcher, machine, bounds, before.cpus)
+    except BaseException:
+        with undisturbed():
+            _undo_but(launcher, known)
+        raise
+    launcher.state.undo(before)
+    return found
+
+
+def give_back(machine: Process, follower: Follower) -> None:
+    """Gives the virtual CPUs of a machine the priority of before, where who changed it was killed."""
+    for thread, policy, priority in follower.planned:
+        if Path(f"/proc/{machine.pid}/task/{thread}").exists():
+            with suppress(ProcessLookupError):
+                os.sched_setscheduler(thread, policy, os.sched_param(priority))
+
+
+def _start(launcher: Launcher, machine: Process, bounds: PriorityRange, cpus: Sequence[int]) -> Follower:
+    page = _page_here(machine, _page_inside(launcher, machine, bounds))
+    threads = hypervisor.vcpu_threads(machine.pid)
+    argv = [str(own_program(PROGRAM)), "--process", str(machine.pid), "--page", f"{page:x}"]
+    argv += [word for thread in threads for word in ("--thread", str(thread))]
+    argv += ["--least", str(bounds.least), "--most", str(bounds.most), "--period", str(bounds.period_us)]
+    planned = tuple((each, os.sched_getscheduler(each), os.sched_getparam(each).sched_priority) for each in threads)
     started = launcher.start(f"{machine.name}.priority", argv, Limits(cpus=tuple(cpus)))
-    follower = Follower(started.pid, started.start, machine.name, started.unit)
+    follower = Follower(started.pid, started.start, machine.name, started.unit, tuple(cpus), planned)
     launcher.state.alter(started, follower)
     deadline = time.monotonic() + _SECONDS
     while not launcher.said(started.name, _FOLLOWS):
@@ -83,8 +116,13 @@ def followed(launcher: Launcher, machine: Process, bounds: PriorityRange, cpus: 
         yield
     finally:
         with undisturbed():
-            for thing in reversed([each for each in launcher.state.record.things if each not in before]):
-                launcher.state.undo(thing)
+            _undo_but(launcher, before)
+
+
+def _undo_but(launcher: Launcher, known: Sequence[Thing]) -> None:
+    """Undoes what was made since these were all."""
+    for thing in reversed([each for each in launcher.state.record.things if each not in known]):
+        launcher.state.undo(thing)
 
 
 def _page_inside(launcher: Launcher, machine: Process, bounds: PriorityRange) -> int:

@@ -42,6 +42,11 @@ KINDS = {
     "function.behind": Kind(
         "warning", "connections cannot be handed over to a function in standby; it is tried again, after a pause"
     ),
+    "function.priority_lost": Kind(
+        "warning",
+        "what has a machine's priority follow what it runs has ended, or cannot be started: it has the planned one",
+    ),
+    "function.priority_back": Kind("info", "a machine's priority follows again what it runs"),
     "function.resized": Kind("info", "a function has more or fewer CPUs, by its load or by an operator"),
     "function.crowded": Kind(
         "warning", "a function's load asks for other CPUs, which it cannot have; it is tried again, after a pause"

@@ -35,7 +35,7 @@ from tailrace.functions.runtime import Arrival, Origin
 from tailrace.functions.runtimes import ended_well
 from tailrace.functions.threads import Resized
 from tailrace.functions.transfer import Limits
-from tailrace.node import moving, operations
+from tailrace.node import moving, operations, priorities
 from tailrace.node.api import (
     Apply,
     Clone,
@@ -346,7 +346,8 @@ class Service:
         if now.complete and not now.changing:
             self._keep(now)
         self._watch(now)
-        if any(not id.alive() and self._noticed.get(name) != id for name, id in _on_record(now).items()):
+        watched = _on_record(now) | {priorities.key_of(each): each.id for each, _ in priorities.followers(now)}
+        if any(not id.alive() and self._noticed.get(name) != id for name, id in watched.items()):
             self._look_soon()  # it has ended before it was watched
 
     def _keep(self, record: Record) -> None:
@@ -381,7 +382,8 @@ class Service:
         processes = _running(record)
         control = State(self.held.folder, record).control
         functions = checked(record)
-        self.server.soon(lambda: self.supervisor.watch(processes.values(), processes.get(SWITCH), control))
+        watched = [*processes.values(), *(each.id for each, _ in priorities.followers(record) if each.id.alive())]
+        self.server.soon(lambda: self.supervisor.watch(watched, processes.get(SWITCH), control))
         self.server.soon(lambda: self.health.watch(functions))
         cpus = (self._cpus - _pollers(record)) or self._cpus
         self.server.run_on(cpus)
@@ -417,7 +419,36 @@ class Service:
             pause = self._restarts.ended(role, now) if again else None
             self._died.setdefault(role, now)
             self.server.publish(_kind(name, "died"), name, pid=on_record[name].pid, again_in=pause)
+        self._look_at_priorities(record, policies, now)
         return self._start_again()
+
+    def _look_at_priorities(self, record: Record, policies: Mapping[str, str], now: float) -> None:
+        """Gives machines their planned priority whose follower has ended, and has it started again."""
+        for follower, _ in priorities.ended(record):
+            key = priorities.key_of(follower)
+            if self._noticed.get(key) == follower.id:
+                continue
+            self._noticed[key] = follower.id
+            priorities.give_back_planned(record)
+            again = policies.get(function_name(follower.of), "never") != "never" and record.complete
+            pause = self._restarts.ended(key, now) if again else None
+            self._died[key] = now
+            self.server.publish("function.priority_lost", follower.of, pid=follower.pid, again_in=pause)
+
+    def _follow_again(self, key: str) -> None:
+        """Has the priority of a machine follow again what it runs."""
+        now = time.monotonic()
+        try:
+            name = priorities.start_again(self.held, key)
+        except TailraceError as error:
+            pause = self._restarts.ended(key, now)
+            name = key.removesuffix(".priority")
+            self.server.publish("function.priority_lost", name, why=str(error), again_in=pause)
+            return
+        self._restarts.started(key, time.monotonic())
+        if name is not None:
+            taken = round((time.monotonic() - self._died.pop(key, now)) * 1e3, 1)
+            self.server.publish("function.priority_back", name, milliseconds=taken)
 
     def _lead_around(self) -> None:
         """Looks after the chains of what has ended, for as long as it has; tried again where that fails."""
@@ -447,7 +478,9 @@ class Service:
         if SWITCH in due:
             self._try([SWITCH])
         self._lead_around()
-        names = [name for name in due if name != SWITCH]
+        for key in filter(priorities.is_key, due):
+            self._follow_again(key)
+        names = [name for name in due if name != SWITCH and not priorities.is_key(name)]
         record = self._record()
         if names and (record is None or SWITCH not in _running(record)):
             for name in names:

@@ -301,6 +301,10 @@ class Follower(MadeFor):
     start: int
     of: str
     unit: str = ""
+    cpus: tuple[int, ...] = ()
+    """That it runs on."""
+    planned: tuple[tuple[int, int, int], ...] = ()
+    """The machine's threads that it changes, each with its policy and priority of before."""
 
     @property
     def id(self) -> ProcessId:

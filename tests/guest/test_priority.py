@@ -1,15 +1,18 @@
-"""A machine whose virtual CPU has the priority of what it runs, and the planned one where its agent has ended."""
+"""A machine whose virtual CPU has the priority of what it runs, and the planned one where its agent, or who follows it,
+has ended."""
 
 from __future__ import annotations
 
 import json
 import os
+import signal
 from collections.abc import Iterator
 
 import pytest
 from running_node import Command, needs_machines, wait_until
 
 from tailrace.functions import agent
+from tailrace.node.client import Client
 from tailrace.process.hypervisor import vcpu_threads
 from tailrace.state.record import Follower, Process, State, peek
 
@@ -32,10 +35,24 @@ def node(command: Command) -> Iterator[Command]:
     command("down")
 
 
+def followers(node: Command) -> list[Follower]:
+    return [each for each in peek(node.state).things if isinstance(each, Follower)]
+
+
+def told(node: Command) -> list[str]:
+    """The events about it."""
+    client = Client(node.state, look=True)
+    try:
+        client.subscribe(since=1)
+        kinds = [each["kind"] for each in iter(lambda: client.next_event(1.0), None)]
+    finally:
+        client.close()
+    return [each for each in kinds if each.startswith("function.priority")]
+
+
 def record(node: Command) -> tuple[Process, Follower]:
-    things = peek(node.state).things
-    (machine,) = [each for each in things if isinstance(each, Process) and each.name == "first"]
-    (follower,) = [each for each in things if isinstance(each, Follower)]
+    (machine,) = [each for each in peek(node.state).things if isinstance(each, Process) and each.name == "first"]
+    (follower,) = followers(node)
     return machine, follower
 
 
@@ -53,12 +70,22 @@ def test_a_virtual_cpu_has_the_priority_of_what_it_runs(node: Command) -> None:
     wait_until(lambda: has() == HIGHEST)  # for a moment now and then
     agent.ask(inside, "kill $(cat /run/busy)")
     assert follower.id.alive()
+    assert follower.planned == ((thread, *PLANNED),)
+
+    os.kill(follower.pid, signal.SIGKILL)
+    wait_until(lambda: [each.pid for each in followers(node)] not in ([], [follower.pid]) and has() == HIGHEST)
+    wait_until(lambda: len(followers(node)) == 1)
+    (again,) = followers(node)
+    assert again.id.alive() and again.cpus == follower.cpus
+    assert again.planned == follower.planned  # so it was given back before
+    assert told(node) == ["function.priority_lost", "function.priority_back"]
+
     agent.ask(inside, END_AGENT)
     log = State(node.state, peek(node.state)).logs / "first.priority.log"
     wait_until(lambda: "silent" in log.read_text())
     assert has() == PLANNED
     node("down")
-    assert not follower.id.alive()
+    assert not again.id.alive()
 
 
 @pytest.mark.whole

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import subprocess
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
+from tailrace.errors import Failure
+from tailrace.node import priorities
 from tailrace.node.service import Service
-from tailrace.state.record import Held
+from tailrace.process.process import ProcessId, identify
+from tailrace.state.record import Follower, Held, Process, Record
 
 
 def test_the_end_of_a_measurement_is_waited_for_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -31,3 +35,66 @@ def test_the_end_of_a_measurement_is_waited_for_once(tmp_path: Path, monkeypatch
     service._configured_by(1)
     assert service._queue.qsize() == 1
     service.server.loop.close()
+
+
+@pytest.fixture
+def machine() -> Iterator[Process]:
+    """A process in the place of QEMU."""
+    with subprocess.Popen(["sleep", "60"]) as started:
+        found = identify(started.pid)
+        assert found is not None
+        yield Process("r@2", found.pid, found.start, "qemu-system-x86_64", runtime="machine")
+        started.kill()
+
+
+def killed() -> ProcessId:
+    with subprocess.Popen(["sleep", "60"]) as started:
+        found = identify(started.pid)
+        assert found is not None
+        started.kill()
+    return found
+
+
+def test_a_follower_that_was_killed_is_started_again_and_the_planned_priority_given_back(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, machine: Process
+) -> None:
+    held = Held(tmp_path)
+    service = Service(held, while_up=True)
+    gone = killed()
+    follower = Follower(gone.pid, gone.start, machine.name, cpus=(0,), planned=((machine.pid, 0, 0),))
+    record = Record("boot", things=[machine, follower], complete=True)
+    said: list[tuple[str, str | None]] = []
+    given: list[Follower] = []
+    tried: list[str] = []
+
+    def start_again(_: Held, key: str) -> str:
+        tried.append(key)
+        if len(tried) == 1:
+            raise Failure("its agent does not answer")
+        return machine.name
+
+    monkeypatch.setattr(service, "_record", lambda: record)
+    monkeypatch.setattr(service, "_lead_around", lambda: None)
+    monkeypatch.setattr("tailrace.node.service._policies", lambda _: {"r": "always"})
+    monkeypatch.setattr(service.server, "publish", lambda kind, name, **_: said.append((kind, name)))
+    monkeypatch.setattr(priorities, "give_back", lambda _, each: given.append(each))
+    monkeypatch.setattr(priorities, "start_again", start_again)
+    service._look()
+    assert given == [follower] and tried == ["r.priority"]
+    assert said == [("function.priority_lost", "r@2"), ("function.priority_lost", "r")]
+    service._look()  # it is told once, and tried again after a pause
+    assert len(said) == 2 and len(tried) == 1
+    service._restarts.put_off("r.priority", 0.0)
+    service._start_again()
+    assert said[2:] == [("function.priority_back", "r@2")] and len(tried) == 2
+    assert service._restarts.due(float("inf")) == []
+    service.server.loop.close()
+
+
+def test_a_follower_that_ended_with_its_machine_is_not_wanted(machine: Process) -> None:
+    gone = killed()
+    follower = Follower(gone.pid, gone.start, machine.name)
+    assert priorities.ended(Record("boot", things=[machine, follower])) == [(follower, machine)]
+    assert priorities.ended(Record("boot", things=[follower])) == []
+    ended = Process(machine.name, gone.pid, gone.start, "qemu-system-x86_64")
+    assert priorities.ended(Record("boot", things=[ended, follower])) == []
