@@ -1,21 +1,31 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <errno.h>
+#include <time.h>
 #include <x86intrin.h>
 
 #include "interrupts/clocks.h"
 
-enum { ENOUGH = 1000 }; /* answers */
+enum {
+	ENOUGH = 1000,	/* answers */
+	SPIN = 1 << 22, /* cycles without one, after which others get this CPU: the receiver may need it to answer */
+	PAUSE_NS = 100000,
+};
 
 /* Returns whether the answer has come by `deadline`. */
 static bool ask(struct interrupt_page *page, uint64_t question, uint64_t deadline, struct clocks *found)
 {
+	static const struct timespec pause = {.tv_nsec = PAUSE_NS};
 	uint64_t before = __rdtsc(), after, there, width;
 
 	atomic_store_explicit(&page->question, question, memory_order_release);
 	while (atomic_load_explicit(&page->answer, memory_order_acquire) != question) {
-		if (__rdtsc() > deadline)
+		after = __rdtsc();
+		if (after > deadline)
 			return false;
-		_mm_pause();
+		if (after - before > SPIN)
+			clock_nanosleep(CLOCK_MONOTONIC, 0, &pause, NULL);
+		else
+			_mm_pause();
 	}
 	after = __rdtsc();
 	there = atomic_load_explicit(&page->answered_at, memory_order_relaxed);

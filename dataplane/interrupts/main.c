@@ -22,7 +22,7 @@
 #include "tester/describe.h"
 
 static const char usage[] =
-	"Usage: tailrace-interrupts --control PATH --socket PATH [--core N] [--priority P]\n"
+	"Usage: tailrace-interrupts --control PATH --socket PATH [--nic PATH] [--core N] [--priority P]\n"
 	"\n"
 	"Raises interrupts at a steady period, and says how long each took until it was in user space of a receiver: "
 	"a\n"
@@ -30,6 +30,7 @@ static const char usage[] =
 	"\n"
 	"  --control PATH  what is to be done is said there, as JSON-RPC\n"
 	"  --socket PATH   the receiver, or QEMU, takes its memory and its interrupt there\n"
+	"  --nic PATH      QEMU listens there (vhost-user): the receiver has a network device (virtio)\n"
 	"  --core N        raise them on this CPU\n"
 	"  --priority P    and at this real-time priority (SCHED_FIFO)\n"
 	"  --version, --help\n";
@@ -41,7 +42,7 @@ enum {
 };
 
 struct options {
-	const char *control, *socket;
+	const char *control, *socket, *nic;
 	long core, priority;
 };
 
@@ -49,6 +50,7 @@ struct sender {
 	struct options options;
 	struct doorbell doorbell;
 	struct interrupts interrupts;
+	struct nic nic;
 	struct control *server;
 	int listening, client; /* -1: none */
 	pthread_t thread;
@@ -100,29 +102,40 @@ static int begin_run(struct sender *sender)
 	return error;
 }
 
+static const char *const path_words[] = {[INTERRUPTS_CALL] = "msix",
+					 [INTERRUPTS_VRING] = "vring",
+					 [INTERRUPTS_TIMER] = "timer",
+					 [INTERRUPTS_IPI] = "ipi"};
+
 static json_t *begin(void *context, json_t *params, struct control_error *error)
 {
 	struct sender *sender = context;
 	json_int_t count, period, budget;
-	const char *clock;
+	const char *clock, *path;
+	unsigned way = 0;
 	int failed;
 
-	if (control_unpack(params, error, "{s:I, s:I, s:I, s:s}", "count", &count, "period_ns", &period, "budget_ns",
-			   &budget, "clock", &clock) != 0)
+	if (control_unpack(params, error, "{s:I, s:I, s:I, s:s, s:s}", "count", &count, "period_ns", &period,
+			   "budget_ns", &budget, "clock", &clock, "path", &path) != 0)
 		return NULL;
 	if (count < 1 || period < PERIOD_NS_LEAST || period > PERIOD_NS_MOST || budget < 0)
 		return control_fail(error, CONTROL_INVALID_PARAMS,
 				    "expected a count from 1, a period_ns from %d to %d, and a budget_ns",
 				    PERIOD_NS_LEAST, PERIOD_NS_MOST);
-	if (strcmp(clock, "monotonic") != 0 && strcmp(clock, "tai") != 0 && strcmp(clock, "receiver") != 0)
-		return control_fail(error, CONTROL_INVALID_PARAMS, "expected the clock monotonic, tai or receiver");
+	if (strcmp(clock, "monotonic") != 0 && strcmp(clock, "tai") != 0)
+		return control_fail(error, CONTROL_INVALID_PARAMS, "expected the clock monotonic or tai");
+	while (way < INTERRUPTS_PATHS && strcmp(path, path_words[way]) != 0)
+		way++;
+	if (way == INTERRUPTS_PATHS || (way == INTERRUPTS_VRING && sender->interrupts.nic == NULL))
+		return control_fail(error, CONTROL_INVALID_PARAMS,
+				    "expected the path msix, timer or ipi, or with --nic vring");
 	if (sender->running && !atomic_load_explicit(&sender->done, memory_order_acquire))
 		return control_fail(error, CONTROL_FAILED, "interrupts are raised already; end that first");
 	end_run(sender);
 	memset(&sender->run, 0, sizeof(sender->run));
 	sender->run.count = (uint64_t)count;
 	sender->run.budget_ns = (uint64_t)budget;
-	sender->run.timer = strcmp(clock, "receiver") == 0;
+	sender->run.path = way;
 	sender->run.grid = (struct grid){
 		.clock = strcmp(clock, "tai") == 0 ? CLOCK_TAI : CLOCK_MONOTONIC,
 		.period_ns = (uint64_t)period,
@@ -169,7 +182,8 @@ static json_t *look(void *context, json_t *params, struct control_error *error)
 	struct sender *sender = context;
 	struct interrupts_run *run = &sender->run;
 	bool done = sender->running && atomic_load_explicit(&sender->done, memory_order_acquire);
-	bool ready = atomic_load_explicit(&sender->interrupts.page->ready, memory_order_acquire) != 0;
+	bool ready = atomic_load_explicit(&sender->interrupts.page->ready, memory_order_acquire) != 0 &&
+		     (sender->interrupts.nic == NULL || nic_takes(&sender->nic));
 	json_t *found = json_pack("{s:b, s:b, s:I, s:I, s:o, s:I}", "attached", sender->client >= 0, "ready", ready,
 				  "ticks", (json_int_t)atomic_load_explicit(&run->ticks, memory_order_relaxed),
 				  "tsc_hz", (json_int_t)sender->interrupts.rate.hz, "slowest",
@@ -179,13 +193,13 @@ static json_t *look(void *context, json_t *params, struct control_error *error)
 	if (!done)
 		return found;
 	json_object_set_new(found, "result",
-			    json_pack("{s:I, s:I, s:I, s:I, s:I, s:I, s:f, s:o, s:o, s:o}", "raised",
+			    json_pack("{s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:f, s:o, s:o, s:o}", "raised",
 				      (json_int_t)run->counts.raised, "lost", (json_int_t)run->counts.lost, "wrong",
 				      (json_int_t)run->counts.wrong, "held", (json_int_t)run->counts.held, "reset",
-				      (json_int_t)run->counts.reset, "over", (json_int_t)run->counts.over,
-				      "clock_error_ns", (double)clock_ns(&sender->interrupts.rate, run->before.error),
-				      "latency", describe_latency(&run->latency), "late", describe_latency(&run->late),
-				      "fault",
+				      (json_int_t)run->counts.reset, "over", (json_int_t)run->counts.over, "ipis",
+				      (json_int_t)(run->ipis & INT64_MAX), "clock_error_ns",
+				      (double)clock_ns(&sender->interrupts.rate, run->before.error), "latency",
+				      describe_latency(&run->latency), "late", describe_latency(&run->late), "fault",
 				      run->fault == INTERRUPTS_WELL ? json_null() : json_string(fault(run->fault))));
 	return found;
 }
@@ -197,7 +211,7 @@ static json_t *version(void *context, json_t *params, struct control_error *erro
 
 static const struct control_method methods[] = {
 	{"version", version, CONTROL_NO_PARAMS},
-	{"interrupts.begin", begin, CONTROL_PARAMS("count", "period_ns", "budget_ns", "clock")},
+	{"interrupts.begin", begin, CONTROL_PARAMS("count", "period_ns", "budget_ns", "clock", "path")},
 	{"interrupts.look", look, CONTROL_NO_PARAMS},
 	{"interrupts.end", end, CONTROL_NO_PARAMS},
 };
@@ -224,13 +238,10 @@ static void accept_client(void *context)
 static struct options parse(int argc, char **argv)
 {
 	static const struct option known[] = {
-		{"control", required_argument, NULL, 'C'},
-		{"socket", required_argument, NULL, 's'},
-		{"core", required_argument, NULL, 'c'},
-		{"priority", required_argument, NULL, 'p'},
-		{"version", no_argument, NULL, 'v'},
-		{"help", no_argument, NULL, 'h'},
-		{NULL, 0, NULL, 0},
+		{"control", required_argument, NULL, 'C'},  {"socket", required_argument, NULL, 's'},
+		{"nic", required_argument, NULL, 'n'},	    {"core", required_argument, NULL, 'c'},
+		{"priority", required_argument, NULL, 'p'}, {"version", no_argument, NULL, 'v'},
+		{"help", no_argument, NULL, 'h'},	    {NULL, 0, NULL, 0},
 	};
 	struct options options = {.core = -1};
 	int option;
@@ -243,6 +254,9 @@ static struct options parse(int argc, char **argv)
 			break;
 		case 's':
 			options.socket = optarg;
+			break;
+		case 'n':
+			options.nic = optarg;
 			break;
 		case 'c':
 			options.core = option_number("core", optarg, 0, CPU_SETSIZE - 1);
@@ -310,6 +324,11 @@ int main(int argc, char **argv)
 		return 1;
 	}
 	prctl(PR_SET_TIMERSLACK, 1);
+	if (sender.options.nic != NULL) {
+		if (nic_open(&sender.nic, sender.options.nic) != 0)
+			return 1;
+		sender.interrupts.nic = &sender.nic;
+	}
 	if (mlockall(MCL_CURRENT | MCL_FUTURE) < 0)
 		log_warning("its memory is not locked, so that it may wait for the disk: %s", strerror(errno));
 	sender.server = control_open(sender.options.control, methods, sizeof(methods) / sizeof(methods[0]), &sender);

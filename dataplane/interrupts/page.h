@@ -18,27 +18,30 @@ enum {
 	INTERRUPT_PAGE_WAKEUPS = 2048, /* that the page holds */
 };
 
-#define INTERRUPT_PAGE_MAGIC UINT64_C(0x3250555252544e49)
+#define INTERRUPT_PAGE_MAGIC UINT64_C(0x3350555252544e49)
 
 /* What the receiver is to do. */
 enum interrupt_phase {
 	PHASE_REST,  /* look now and then whether there is something to do */
 	PHASE_CLOCK, /* answer each new question with its clock, without sleep */
 	PHASE_WAIT,  /* wait for interrupts, and note the clock when one has arrived */
+	PHASE_FRAME, /* the same with frames of a network device, which name the interrupt */
 	PHASE_TIMER, /* sleep until each whole period, and note how late it woke */
+	PHASE_IPI,   /* be waked by a thread on another CPU at each whole period, and note how long that took */
 };
 
-/* That the receiver's own timer has brought about. */
+/* That the receiver's own timer has brought about, or a thread on another of its CPUs. */
 struct interrupt_wakeup {
-	_Atomic uint64_t at; /* cycles of the receiver's TSC */
-	_Atomic uint64_t late_ns;
+	_Atomic uint64_t at;   /* cycles of the receiver's TSC */
+	_Atomic uint64_t late; /* PHASE_TIMER: ns; PHASE_IPI: cycles of that TSC */
+	_Atomic uint64_t held; /* PHASE_IPI: moments since the one before at which none was waked for */
 };
 
 struct interrupt_page {
 	/* Of who raises them. */
 	uint64_t magic;
 	_Atomic uint32_t phase;
-	_Atomic uint64_t period_ns; /* of PHASE_TIMER */
+	_Atomic uint64_t period_ns; /* of PHASE_TIMER and PHASE_IPI */
 	_Alignas(INTERRUPT_PAGE_LINE) _Atomic uint64_t question;
 	_Alignas(INTERRUPT_PAGE_LINE) _Atomic uint64_t
 		raised; /* the number of the last interrupt, or the one before the first wake-up */
@@ -49,6 +52,7 @@ struct interrupt_page {
 	_Atomic uint64_t answered_at;				/* cycles of the receiver's TSC */
 	_Alignas(INTERRUPT_PAGE_LINE) _Atomic uint64_t arrived; /* the number of the interrupt, after the time */
 	_Atomic uint64_t arrived_at;
+	_Atomic uint64_t ipis; /* that its system has counted of its CPU in the last PHASE_IPI */
 	_Alignas(INTERRUPT_PAGE_LINE) struct interrupt_wakeup wakeups[INTERRUPT_PAGE_WAKEUPS]; /* by number */
 };
 

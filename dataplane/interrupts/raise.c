@@ -20,10 +20,15 @@ struct raiser {
 	bool waiting; /* for the last interrupt */
 };
 
-static void ring(const struct interrupts *interrupts)
+static void ring(const struct interrupts *interrupts, enum interrupts_path path)
 {
 	const uint64_t one = 1;
 
+	if (path == INTERRUPTS_VRING) {
+		/* Where it takes none, none arrives. */
+		nic_raise(interrupts->nic, interrupts->number);
+		return;
+	}
 	/* It fails only where that many wait already. */
 	(void)!write(interrupts->call, &one, sizeof(one));
 }
@@ -71,7 +76,7 @@ static void raise_one(struct raiser *raiser, uint64_t late_ns)
 	raiser->waiting = true;
 	raiser->run->counts.raised++;
 	raiser->raised_at = __rdtsc();
-	ring(interrupts);
+	ring(interrupts, raiser->run->path);
 }
 
 /* What wake-ups were numbered is not used again. */
@@ -111,16 +116,17 @@ static void raise_all(struct raiser *raiser, const atomic_bool *stop)
 /* The offset now.  If the receiver waits for an interrupt, one that is not counted has it look. */
 static int join(struct interrupts *interrupts, struct clocks *clocks)
 {
+	uint32_t was = atomic_exchange_explicit(&interrupts->page->phase, PHASE_CLOCK, memory_order_acq_rel);
 	int error;
 
-	if (atomic_exchange_explicit(&interrupts->page->phase, PHASE_CLOCK, memory_order_acq_rel) == PHASE_WAIT)
-		ring(interrupts);
+	if (was == PHASE_WAIT || was == PHASE_FRAME)
+		ring(interrupts, was == PHASE_WAIT ? INTERRUPTS_CALL : INTERRUPTS_VRING);
 	error = clocks_join(interrupts->page, &interrupts->question, ANSWER_SECONDS * interrupts->rate.hz, clocks);
 	atomic_store_explicit(&interrupts->page->phase, PHASE_REST, memory_order_release);
 	return error;
 }
 
-void interrupts_raise(struct interrupts *interrupts, struct interrupts_run *run, const atomic_bool *stop)
+static void raise_joined(struct interrupts *interrupts, struct interrupts_run *run, const atomic_bool *stop)
 {
 	struct raiser raiser = {.interrupts = interrupts, .run = run};
 
@@ -129,14 +135,25 @@ void interrupts_raise(struct interrupts *interrupts, struct interrupts_run *run,
 	run->fault = INTERRUPTS_NO_ANSWER;
 	if (join(interrupts, &run->before) < 0)
 		return;
-	if (run->timer) {
+	if (run->path == INTERRUPTS_TIMER || run->path == INTERRUPTS_IPI) {
 		wakeups_take(interrupts, run, ANSWER_SECONDS * interrupts->rate.hz, stop);
 	} else {
 		number_on(interrupts);
-		atomic_store_explicit(&interrupts->page->phase, PHASE_WAIT, memory_order_release);
+		atomic_store_explicit(&interrupts->page->phase,
+				      run->path == INTERRUPTS_VRING ? PHASE_FRAME : PHASE_WAIT, memory_order_release);
 		raise_all(&raiser, stop);
 	}
 	if (join(interrupts, &run->after) < 0)
 		return;
+	run->ipis = atomic_load_explicit(&interrupts->page->ipis, memory_order_relaxed);
 	run->fault = clocks_agree(&run->before, &run->after, SAME_RATE) ? INTERRUPTS_WELL : INTERRUPTS_CLOCKS;
+}
+
+void interrupts_raise(struct interrupts *interrupts, struct interrupts_run *run, const atomic_bool *stop)
+{
+	if (interrupts->nic != NULL)
+		nic_begin();
+	raise_joined(interrupts, run, stop);
+	if (interrupts->nic != NULL)
+		nic_end();
 }

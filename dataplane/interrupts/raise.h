@@ -17,12 +17,14 @@
 #include "interrupts/clocks.h"
 #include "interrupts/doorbell.h"
 #include "interrupts/grid.h"
+#include "interrupts/nic.h"
 #include "interrupts/slowest.h"
 #include "tester/clock.h"
 
 struct interrupts {
 	struct interrupt_page *page;
 	int call;
+	struct nic *nic; /* that the receiver has, or NULL */
 	struct clock_rate rate;
 	uint64_t question; /* the last one */
 	uint64_t number;   /* of the last interrupt */
@@ -38,6 +40,15 @@ struct interrupts_counts {
 	uint64_t over;	/* has arrived, but later than the budget allows */
 };
 
+/* How interrupts come to the receiver. */
+enum interrupts_path {
+	INTERRUPTS_CALL,  /* by an eventfd, which is a device's interrupt in a machine */
+	INTERRUPTS_VRING, /* by the receive queue of its network device */
+	INTERRUPTS_TIMER, /* its own timer raises them, at the grid's period (wakeups.h) */
+	INTERRUPTS_IPI,	  /* a thread on another CPU of its system does, at the same */
+	INTERRUPTS_PATHS,
+};
+
 enum interrupts_fault {
 	INTERRUPTS_WELL,
 	INTERRUPTS_NO_ANSWER, /* the receiver does not answer */
@@ -48,7 +59,7 @@ struct interrupts_run {
 	/* What is asked for. */
 	uint64_t count, budget_ns;
 	struct grid grid; /* when they are due */
-	bool timer;	  /* the receiver's own timer raises them, at the grid's period (wakeups.h) */
+	enum interrupts_path path;
 
 	/* What is found. */
 	_Atomic uint64_t ticks; /* done: raised, held or reset */
@@ -57,6 +68,7 @@ struct interrupts_run {
 	struct histogram late;	  /* ns from the moment that was meant to raised */
 	struct slowest slowest;
 	struct clocks before, after;
+	uint64_t ipis; /* on INTERRUPTS_IPI: what its system has counted, by its word */
 	enum interrupts_fault fault;
 };
 

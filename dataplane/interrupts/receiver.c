@@ -16,11 +16,13 @@
 
 #include "common/log.h"
 #include "common/option.h"
+#include "interrupts/ipi.h"
 #include "interrupts/source.h"
 #include "interrupts/wake.h"
 
 static const char usage[] =
-	"Usage: tailrace-interrupt-receiver (--socket PATH | --device ADDRESS) [--core N] [--priority P]\n"
+	"Usage: tailrace-interrupt-receiver (--socket PATH | --device ADDRESS [--nic ADDRESS]) [--core N] "
+	"[--priority P] [--waker N]\n"
 	"\n"
 	"Waits for interrupts in user space, or for its own timer, and notes in memory that it shares with who raises "
 	"them\n"
@@ -28,13 +30,15 @@ static const char usage[] =
 	"\n"
 	"  --socket PATH     from a tailrace-interrupts that listens there\n"
 	"  --device ADDRESS  of this PCI device, an ivshmem-doorbell that vfio-pci has\n"
+	"  --nic ADDRESS     and frames of this network device, which Linux's driver has\n"
 	"  --core N          on this CPU\n"
 	"  --priority P      at this real-time priority (SCHED_FIFO)\n"
+	"  --waker N         on this CPU a thread can wake it\n"
 	"  --version, --help\n";
 
 struct options {
-	const char *socket, *device;
-	long core, priority;
+	const char *socket, *device, *nic;
+	long core, priority, waker;
 };
 
 static const struct timespec rest = {.tv_nsec = 1000000};
@@ -57,17 +61,17 @@ static void answer(struct interrupt_page *page)
 	}
 }
 
-/* Returns 0 or -errno. */
-static int receive(struct interrupt_page *page, int event)
+/* To read `file` waits for an interrupt.  Returns 0 or -errno. */
+static int receive(struct interrupt_page *page, int file, enum interrupt_phase phase)
 {
-	while (atomic_load_explicit(&page->phase, memory_order_acquire) == PHASE_WAIT) {
-		uint64_t count, now;
-		ssize_t got = read(event, &count, sizeof(count));
+	while (atomic_load_explicit(&page->phase, memory_order_acquire) == phase) {
+		uint64_t number, now;
+		ssize_t got = read(file, &number, sizeof(number));
 
 		now = __rdtsc();
-		if (got == sizeof(count)) {
-			uint64_t number = atomic_load_explicit(&page->raised, memory_order_acquire);
-
+		if (got == sizeof(number)) {
+			if (phase == PHASE_WAIT)
+				number = atomic_load_explicit(&page->raised, memory_order_acquire);
 			atomic_store_explicit(&page->arrived_at, now, memory_order_relaxed);
 			atomic_store_explicit(&page->arrived, number, memory_order_release);
 		} else if (errno != EINTR) {
@@ -77,7 +81,7 @@ static int receive(struct interrupt_page *page, int event)
 	return 0;
 }
 
-static int serve(const struct source *source)
+static int serve(const struct source *source, int waker)
 {
 	struct interrupt_page *page = source->page;
 	int error;
@@ -90,22 +94,29 @@ static int serve(const struct source *source)
 	puts("ready");
 	fflush(stdout);
 	for (;;) {
+		error = 0;
 		switch (atomic_load_explicit(&page->phase, memory_order_acquire)) {
 		case PHASE_CLOCK:
 			answer(page);
 			break;
 		case PHASE_WAIT:
-			error = receive(page, source->event);
-			if (error < 0) {
-				log_error("interrupts cannot be waited for: %s", strerror(-error));
-				return 1;
-			}
+			error = receive(page, source->event, PHASE_WAIT);
+			break;
+		case PHASE_FRAME:
+			error = receive(page, source->frames, PHASE_FRAME);
 			break;
 		case PHASE_TIMER:
 			wake_up(page);
 			break;
+		case PHASE_IPI:
+			error = waker < 0 ? -EINVAL : ipi_receive(page, waker);
+			break;
 		default:
 			nanosleep(&rest, NULL);
+		}
+		if (error < 0) {
+			log_error("interrupts cannot be waited for: %s", strerror(-error));
+			return 1;
 		}
 	}
 }
@@ -115,13 +126,15 @@ static struct options parse(int argc, char **argv)
 	static const struct option known[] = {
 		{"socket", required_argument, NULL, 's'},
 		{"device", required_argument, NULL, 'd'},
+		{"nic", required_argument, NULL, 'n'},
 		{"core", required_argument, NULL, 'c'},
 		{"priority", required_argument, NULL, 'p'},
+		{"waker", required_argument, NULL, 'w'},
 		{"version", no_argument, NULL, 'v'},
 		{"help", no_argument, NULL, 'h'},
 		{NULL, 0, NULL, 0},
 	};
-	struct options options = {.core = -1};
+	struct options options = {.core = -1, .waker = -1};
 	int option;
 
 	opterr = 0;
@@ -133,11 +146,17 @@ static struct options parse(int argc, char **argv)
 		case 'd':
 			options.device = optarg;
 			break;
+		case 'n':
+			options.nic = optarg;
+			break;
 		case 'c':
 			options.core = option_number("core", optarg, 0, CPU_SETSIZE - 1);
 			break;
 		case 'p':
 			options.priority = option_number("priority", optarg, 1, 98);
+			break;
+		case 'w':
+			options.waker = option_number("waker", optarg, 0, CPU_SETSIZE - 1);
 			break;
 		case 'v':
 			puts("tailrace-interrupt-receiver " TAILRACE_VERSION);
@@ -148,8 +167,9 @@ static struct options parse(int argc, char **argv)
 		default:
 			option_wrong(option, argv[optind - 1]);
 		}
-	if (optind < argc || (options.socket == NULL) == (options.device == NULL)) {
-		log_error("expected one of --socket and --device; see --help");
+	if (optind < argc || (options.socket == NULL) == (options.device == NULL) ||
+	    (options.nic != NULL && options.device == NULL)) {
+		log_error("expected one of --socket and --device, and --nic with the latter only; see --help");
 		exit(2);
 	}
 	return options;
@@ -180,7 +200,7 @@ static int settle(const struct options *options)
 
 int main(int argc, char **argv)
 {
-	struct source source;
+	struct source source = {.frames = -1};
 	struct options options;
 	int error;
 
@@ -188,5 +208,7 @@ int main(int argc, char **argv)
 	options = parse(argc, argv);
 	error = options.socket != NULL ? source_open_socket(options.socket, &source)
 				       : source_open_device(options.device, &source);
-	return error < 0 || settle(&options) != 0 ? 1 : serve(&source);
+	if (error == 0 && options.nic != NULL)
+		error = source_open_nic(options.nic, &source);
+	return error < 0 || settle(&options) != 0 ? 1 : serve(&source, (int)options.waker);
 }

@@ -1,8 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+#include <arpa/inet.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <glob.h>
+#include <linux/if_packet.h>
 #include <linux/pci_regs.h>
 #include <linux/vfio.h>
+#include <net/if.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -10,10 +14,12 @@
 #include <sys/eventfd.h>
 #include <sys/ioctl.h>
 #include <sys/mman.h>
+#include <sys/socket.h>
 #include <unistd.h>
 
 #include "common/log.h"
 #include "interrupts/doorbell.h"
+#include "interrupts/frame.h"
 #include "interrupts/source.h"
 
 static int mapped(int fd, off_t offset, struct source *source)
@@ -133,4 +139,74 @@ int source_open_device(const char *address, struct source *source)
 	if (error < 0)
 		log_error("%s: VFIO does not give its memory and its interrupt: %s", address, strerror(-error));
 	return error;
+}
+
+/* The name that Linux has for a network device: of a virtio device it hangs one below. */
+static int interface_of(const char *address, char name[IFNAMSIZ])
+{
+	static const char *const places[] = {"virtio*/net/*", "net/*"};
+	char pattern[128];
+	glob_t found;
+	int error = -ENODEV;
+
+	for (unsigned i = 0; i < sizeof(places) / sizeof(places[0]) && error != 0; i++) {
+		snprintf(pattern, sizeof(pattern), "/sys/bus/pci/devices/%s/%s", address, places[i]);
+		if (glob(pattern, 0, NULL, &found) != 0)
+			continue;
+		snprintf(name, IFNAMSIZ, "%s", strrchr(found.gl_pathv[0], '/') + 1);
+		globfree(&found);
+		error = 0;
+	}
+	return error;
+}
+
+/* It sends nothing of its own: nobody takes what it sends. */
+static void be_silent(const char *name)
+{
+	char path[96];
+	int file;
+
+	snprintf(path, sizeof(path), "/proc/sys/net/ipv6/conf/%s/disable_ipv6", name);
+	file = open(path, O_WRONLY | O_CLOEXEC);
+	if (file < 0)
+		return;
+	(void)!write(file, "1", 1);
+	close(file);
+}
+
+static int set_up(int socket, const char *name)
+{
+	struct ifreq request = {0};
+
+	memcpy(request.ifr_name, name, IFNAMSIZ);
+	if (ioctl(socket, SIOCGIFFLAGS, &request) < 0)
+		return -errno;
+	request.ifr_flags |= IFF_UP;
+	return ioctl(socket, SIOCSIFFLAGS, &request) < 0 ? -errno : 0;
+}
+
+int source_open_nic(const char *address, struct source *source)
+{
+	struct sockaddr_ll from = {.sll_family = AF_PACKET, .sll_protocol = htons(INTERRUPT_FRAME_TYPE)};
+	char name[IFNAMSIZ] = "";
+	int fd, error = interface_of(address, name);
+
+	/* Of no protocol until it is bound, so that no other device's frames come. */
+	fd = error < 0 ? error : socket(AF_PACKET, SOCK_DGRAM | SOCK_CLOEXEC, 0);
+	if (error == 0 && fd < 0)
+		error = -errno;
+	if (error == 0) {
+		be_silent(name);
+		error = set_up(fd, name);
+	}
+	if (error == 0) {
+		from.sll_ifindex = (int)if_nametoindex(name);
+		error = bind(fd, (const struct sockaddr *)&from, sizeof(from)) < 0 ? -errno : 0;
+	}
+	if (error < 0) {
+		log_error("%s: no frames of this network device can be waited for: %s", address, strerror(-error));
+		return error;
+	}
+	source->frames = fd;
+	return 0;
 }

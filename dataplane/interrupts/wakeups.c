@@ -38,12 +38,15 @@ static void take(struct taker *taker, uint64_t number)
 	struct interrupts_run *run = taker->run;
 	const struct interrupt_wakeup *one = &interrupts->page->wakeups[number % INTERRUPT_PAGE_WAKEUPS];
 	uint64_t at = atomic_load_explicit(&one->at, memory_order_relaxed);
-	uint64_t late_ns = atomic_load_explicit(&one->late_ns, memory_order_relaxed);
-	uint64_t here = clocks_here(&run->before, at), held;
-	unsigned __int128 late = (unsigned __int128)late_ns * interrupts->rate.hz / NS;
+	uint64_t noted = atomic_load_explicit(&one->late, memory_order_relaxed), late_ns = noted;
+	uint64_t held = atomic_load_explicit(&one->held, memory_order_relaxed);
+	uint64_t here = clocks_here(&run->before, at);
+	unsigned __int128 late = noted;
 	int64_t since = (int64_t)(here - taker->began), most = (int64_t)(__rdtsc() - taker->began);
 	int64_t doubt = (int64_t)run->before.error;
 
+	if (run->path == INTERRUPTS_TIMER)
+		late = late * interrupts->rate.hz / NS;
 	run->counts.raised++;
 	if (!is_whole(interrupts, number)) {
 		run->counts.lost++;
@@ -53,7 +56,10 @@ static void take(struct taker *taker, uint64_t number)
 		run->counts.wrong++;
 		return;
 	}
-	held = late_ns / run->grid.period_ns;
+	if (run->path == INTERRUPTS_TIMER)
+		held = late_ns / run->grid.period_ns;
+	else
+		late_ns = clock_ns(&interrupts->rate, noted);
 	run->counts.held += held < left(taker) ? held : left(taker);
 	histogram_record(&run->latency, late_ns);
 	run->counts.over += late_ns > run->budget_ns;
@@ -91,7 +97,8 @@ void wakeups_take(struct interrupts *interrupts, struct interrupts_run *run, uin
 	interrupts->number = atomic_load_explicit(&interrupts->page->arrived, memory_order_acquire);
 	atomic_store_explicit(&interrupts->page->raised, interrupts->number, memory_order_relaxed);
 	atomic_store_explicit(&interrupts->page->period_ns, period, memory_order_relaxed);
-	atomic_store_explicit(&interrupts->page->phase, PHASE_TIMER, memory_order_release);
+	atomic_store_explicit(&interrupts->page->phase, run->path == INTERRUPTS_TIMER ? PHASE_TIMER : PHASE_IPI,
+			      memory_order_release);
 	while (left(&taker) > 0 && !atomic_load_explicit(stop, memory_order_relaxed)) {
 		clock_nanosleep(CLOCK_MONOTONIC, 0, &look, NULL);
 		take_all(&taker);

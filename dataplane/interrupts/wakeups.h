@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Reads how late a receiver was waked by its own timer (wake.h), and accounts for each moment: it was waked, or it
- * still slept from the moment before, or what it noted is lost or cannot be true.
+ * Reads how late a receiver was waked by its own timer (wake.h) or by a thread on another of its CPUs (ipi.h), and
+ * accounts for each moment: it was waked, or the moment before was still under way, or what it noted is lost or cannot
+ * be true.
  *
  * The receiver is not trusted: whatever stands in the page, this ends and counts no more than was asked for.
  */

@@ -9,6 +9,7 @@
 #include <x86intrin.h>
 
 #include "cmocka_all.h"
+#include "interrupts/ipi.h"
 #include "interrupts/wake.h"
 #include "interrupts/wakeups.h"
 
@@ -22,9 +23,11 @@ enum {
 /* What a receiver notes; the real one, unless something is said. */
 struct receiver {
 	bool lies, deaf;
-	int64_t ahead; /* of the time that it wakes at */
-	uint64_t late_ns;
-	uint64_t step; /* from one number to the next */
+	bool ipi;
+	int64_t ahead;	  /* of the time that it wakes at */
+	uint64_t late_ns; /* of PHASE_IPI cycles */
+	uint64_t held;	  /* of PHASE_IPI */
+	uint64_t step;	  /* from one number to the next */
 	struct interrupt_page *page;
 	_Atomic bool end;
 };
@@ -37,8 +40,10 @@ static void *receive(void *argument)
 	struct interrupt_page *page = receiver->page;
 
 	while (!receiver->end) {
-		if (page->phase != PHASE_TIMER || receiver->deaf) {
+		if ((page->phase != PHASE_TIMER && page->phase != PHASE_IPI) || receiver->deaf) {
 			usleep(NOTE_US);
+		} else if (!receiver->lies && receiver->ipi) {
+			ipi_receive(page, sched_getcpu());
 		} else if (!receiver->lies) {
 			wake_up(page);
 		} else {
@@ -47,7 +52,8 @@ static void *receive(void *argument)
 
 			usleep(NOTE_US);
 			one->at = __rdtsc() + (uint64_t)receiver->ahead;
-			one->late_ns = receiver->late_ns;
+			one->late = receiver->late_ns;
+			one->held = receiver->held;
 			page->arrived = number;
 		}
 	}
@@ -77,6 +83,7 @@ static struct interrupts_run *taken_from(struct receiver receiver)
 	interrupts.page = receiver.page;
 	run->count = COUNT;
 	run->budget_ns = UINT64_MAX;
+	run->path = receiver.ipi ? INTERRUPTS_IPI : INTERRUPTS_TIMER;
 	run->grid = (struct grid){.clock = CLOCK_MONOTONIC, .period_ns = PERIOD_NS, .ahead = grid_ahead};
 	histogram_clear(&run->latency);
 	assert_int_equal(pthread_create(&thread, NULL, receive, &receiver), 0);
@@ -116,6 +123,54 @@ static void moments_that_it_slept_through_are_held(void **state)
 	assert_true(run->counts.held <= 3 * run->latency.tally.count);
 	assert_int_equal(run->latency.tally.min, 3 * PERIOD_NS + PERIOD_NS / 2);
 	free(run);
+}
+
+static void every_moment_between_cpus_is_accounted_for(void **state)
+{
+	struct interrupts_run *run = taken_from((struct receiver){.ipi = true});
+	struct slow_interrupt one;
+	uint64_t count = 0;
+
+	assert_int_equal(run->counts.wrong, 0);
+	assert_true(run->latency.tally.count > 0);
+	while (slowest_take(&run->slowest, &one)) {
+		assert_true(one.arrived >= one.raised);
+		count++;
+	}
+	assert_int_equal(count, run->latency.tally.count);
+	free(run);
+}
+
+static void moments_of_which_another_cpu_was_not_waked_are_held(void **state)
+{
+	struct interrupts_run *run = taken_from(
+		(struct receiver){.ipi = true, .lies = true, .step = 1, .late_ns = rate.hz / 1000, .held = 2});
+
+	assert_true(run->latency.tally.count > 0);
+	assert_true(run->counts.held >= run->latency.tally.count && run->counts.held <= 2 * run->latency.tally.count);
+	assert_in_range(run->latency.tally.min, 999999, 1000001);
+	free(run);
+	run = taken_from((struct receiver){.ipi = true, .lies = true, .step = 1, .held = UINT64_MAX});
+	assert_true(run->counts.held > 0);
+	free(run);
+}
+
+static void interrupts_of_a_cpu_are_found_in_what_the_kernel_says(void **state)
+{
+	static const char text[] = "            CPU0       CPU2       CPU11\n"
+				   "  1:          9          8          7   IO-APIC   1-edge\n"
+				   "LOC:        100        200        300   Local timer interrupts\n"
+				   "RES:          1         20        300   Rescheduling interrupts\n"
+				   "CAL:          4         50        600   Function call interrupts\n"
+				   "ERR:          0\n";
+
+	assert_int_equal(ipi_counted(text, 0), 5);
+	assert_int_equal(ipi_counted(text, 2), 70);
+	assert_int_equal(ipi_counted(text, 11), 900);
+	assert_int_equal(ipi_counted(text, 1), 0);
+	assert_int_equal(ipi_counted("", 0), 0);
+	assert_int_equal(ipi_counted("CPU0\nRES:", 0), 0);
+	assert_int_equal(ipi_counted("     CPU0 CPU1\nRES:  7\n", 1), 0);
 }
 
 static void notes_that_cannot_be_are_counted_and_used_for_nothing(void **state)
@@ -164,6 +219,9 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(every_moment_is_accounted_for),
 		cmocka_unit_test(moments_that_it_slept_through_are_held),
+		cmocka_unit_test(every_moment_between_cpus_is_accounted_for),
+		cmocka_unit_test(moments_of_which_another_cpu_was_not_waked_are_held),
+		cmocka_unit_test(interrupts_of_a_cpu_are_found_in_what_the_kernel_says),
 		cmocka_unit_test(notes_that_cannot_be_are_counted_and_used_for_nothing),
 		cmocka_unit_test(what_was_overwritten_is_lost),
 		cmocka_unit_test(what_does_not_come_is_lost),

@@ -101,7 +101,7 @@ def run(plan: PriorityPlan, folder: Path, report: Reporter) -> Comparison:
 class _Bench:
     def __init__(self, plan: PriorityPlan) -> None:
         self._plan = plan
-        self._side = Side(_NAME, PERIOD_US * 1000, Guest("high", priority=BOUNDS), clock="receiver", follows=False)
+        self._side = Side(_NAME, PERIOD_US * 1000, Guest("high", priority=BOUNDS), paths=("timer",), follows=False)
         self._where: HostSetting
         self._control: tuple[int, ...] = ()
 

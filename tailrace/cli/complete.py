@@ -50,6 +50,11 @@ def kernel(incomplete: str) -> list[str]:
     return [name for name in ("cloud", "rt", "stock") if name.startswith(incomplete)]
 
 
+def interrupt_path(incomplete: str) -> list[str]:
+    """How interrupts come to a receiver."""
+    return [name for name in ("msix", "vring", "ipi", "timer") if name.startswith(incomplete)]
+
+
 def replica(incomplete: str) -> list[str]:
     """The functions and replicas of what is up."""
     return _named("functions", incomplete)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Annotated
 
@@ -23,6 +23,7 @@ from tailrace.measure.host.loads import LOADS
 from tailrace.measure.host.plan import HostPlan
 from tailrace.measure.interrupt_trace import check_path
 from tailrace.measure.interrupts import (
+    FIGURES,
     GUESTS,
     NATIVE,
     RECEIVER,
@@ -30,6 +31,7 @@ from tailrace.measure.interrupts import (
     SIDES,
     Clock,
     Side,
+    Way,
     measure_interrupts,
 )
 from tailrace.measure.progress import Reporter, Silent
@@ -72,12 +74,15 @@ def interrupts(
             "--tti", help="Transmission time intervals: they begin at whole periods of TAI; a budget of 50us."
         ),
     ] = False,
-    timer: Annotated[
-        bool,
+    path: Annotated[
+        str,
         typer.Option(
-            "--timer", help="The receivers' own timers raise them, as cyclictest has it: of machines inside them."
+            metavar="LIST",
+            help="How they come, in turn: msix (a device's), vring (a network device's receive queue, virtio), ipi "
+            "(from another CPU of the receiver), timer (its own). To the host by an eventfd in place of the first two.",
+            autocompletion=complete.interrupt_path,
         ),
-    ] = False,
+    ] = "msix",
     budget: Annotated[
         str | None, typer.Option(metavar="TIME", help="Count those that arrive later than that, and say a verdict.")
     ] = None,
@@ -112,14 +117,16 @@ def interrupts(
     sudo tailrace measure interrupts --sides native --period 100us --duration 10s
     sudo tailrace measure interrupts --duration 40m --load cpu
     sudo tailrace measure interrupts --tti --sides native --duration 10s
-    sudo tailrace measure interrupts --timer              # how late receivers' own timers wake them
+    sudo tailrace measure interrupts --path vring         # as a network function gets them
+    sudo tailrace measure interrupts --path ipi           # from one CPU of theirs to another
+    sudo tailrace measure interrupts --path timer         # how late receivers' own timers wake them
     sudo tailrace measure interrupts --causes             # and why the slowest were slow
     sudo tailrace measure interrupts --trace trace.json   # the same, for https://ui.perfetto.dev
     sudo tailrace measure interrupts examples/consolidation.yaml --beside office --budget 50us
 
     native: a thread of real-time priority waits in a process. tuned and untuned: it waits in a machine, at `latency:
-    high` and `latency: normal`. There the interrupt is a message-signalled one (MSI-X) of a device. All take turns on
-    the same CPU, by one clock.
+    high` and `latency: normal`. There the interrupt is a message-signalled one (MSI-X) of a device, unless --path says
+    otherwise. All take turns on the same CPU, by one clock.
     """
 
     def call() -> int:
@@ -135,13 +142,20 @@ def interrupts(
         if not PERIOD_LEAST <= every <= PERIOD_MOST:
             raise Mistake(f"--period {period}: expected 10us to 1s")
         within = _budget(budget, every, tti=tti)
-        if timer and tti:
-            raise Mistake("--timer and --tti: a receiver's timer knows no TAI; expected one of them")
-        clock: Clock = "tai" if tti else "receiver" if timer else "monotonic"
-        receivers = [Side(name, round(every * 1e9), guests.get(name), within, clock) for name in names]
+        ways = [each for each in FIGURES if each in words("--path", path, list(FIGURES))]
+        if tti and not {"ipi", "timer"}.isdisjoint(ways):
+            raise Mistake(f"--path {path} and --tti: a receiver's own clock knows no TAI; expected msix or vring")
+        clock: Clock = "tai" if tti else "monotonic"
+        receivers = [
+            Side(name, round(every * 1e9), guests.get(name), within, clock, _paths_to(name, ways)) for name in names
+        ]
         core, control = _cpus(cpu)
         plan = HostPlan(
-            receivers, loads, {core: RECEIVER, control[0]: SENDS}, control, _seconds("--duration", duration)
+            [tool for side in receivers for tool in side.tools()],
+            loads,
+            {core: RECEIVER, control[0]: SENDS},
+            control,
+            _seconds("--duration", duration),
         )
         if trace is not None:
             check_path(trace)
@@ -199,6 +213,11 @@ def _neighbours(names: str, machines: Mapping[str, Guest]) -> list[Neighbour]:
                 "normal or medium"
             )
     return [Neighbour(name, machines[name]) for name in found]
+
+
+def _paths_to(receiver: str, wanted: Sequence[Way]) -> tuple[Way, ...]:
+    """This host has no virtio device: its other interrupts are what those of machines are compared with."""
+    return tuple(each for each in wanted if receiver != NATIVE or each != "vring") or ("msix",)
 
 
 def _seconds(option: str, text: str) -> float:

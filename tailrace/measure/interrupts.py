@@ -1,13 +1,14 @@
 """`tailrace measure interrupts`: from an interrupt that is raised to its arrival in user space of a receiver.
 
 The receiver waits in a process of this host, or in a machine: there the interrupt is an MSI-X vector of a device, which
-VFIO gives to it as an eventfd. The sides take turns, and while one is measured the others stand still.
+VFIO gives to it as an eventfd, or that of a network device's receive queue. The sides take turns, and while one is
+measured the others stand still.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing, contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -15,13 +16,14 @@ from signal import SIGCONT, SIGSTOP
 from typing import Any, Literal
 
 from tailrace.errors import Failure, Fault
+from tailrace.functions.domain import inner_address
 from tailrace.functions.machine import InMachine
 from tailrace.functions.priority import follow
 from tailrace.functions.program import INTERRUPT_RECEIVER
 from tailrace.functions.runtime import Instance
 from tailrace.measure.beside import BOOT_SECONDS, Guest, Loads, Neighbour
 from tailrace.measure.causes import Poller
-from tailrace.measure.discipline import Watched
+from tailrace.measure.discipline import Watched, source
 from tailrace.measure.host.plan import HostPlan
 from tailrace.measure.host.run import measure_host
 from tailrace.measure.host.tools import PRIORITY, Progress, Setting, Slice
@@ -45,19 +47,30 @@ SENDER = "tailrace-interrupts"
 NATIVE, TUNED, UNTUNED = SIDES = ("native", "tuned", "untuned")
 RECEIVER, SENDS = "receiver", "sender"
 """What the CPUs are for."""
-INTERRUPT, WAKEUP = "interrupt", "wakeup"
-"""The figures of receivers: by interrupts from here, and by their own timers."""
-Clock = Literal["monotonic", "tai", "receiver"]
-"""receiver: its own timer raises them."""
+Way = Literal["msix", "vring", "ipi", "timer"]
+"""How interrupts come to a machine: by a device's MSI-X, by the receive queue of a network device (virtio), from
+another of its CPUs, by its own timer. To a process of this host they come by an eventfd, or in the last two ways."""
+FIGURES: Mapping[Way, str] = {"msix": "interrupt", "vring": "vring", "ipi": "ipi", "timer": "wakeup"}
+"""What the figures of receivers are called."""
+_SENT: tuple[Way, ...] = ("msix", "vring")
+"""Where it is raised from here."""
+_LOST = "interrupts did not arrive within a second"
+_OVERWRITTEN = "wake-ups were not read before later ones took their place"
+_LOST_MEANS: Mapping[Way, str] = {"timer": _OVERWRITTEN, "ipi": _OVERWRITTEN}
+Clock = Literal["monotonic", "tai"]
 TIMER = "timer"
 """The figure of how much later than asked interrupts were raised."""
 _START_SECONDS = 1.0
 _READY_SECONDS = 10.0
 _LOOK_SECONDS = 0.2
+_CLOCK_SECONDS = 1.0
+"""From one look at who disciplines the clock to the next."""
 _PATIENCE = 60.0
 """Seconds beyond its time until a slice counts as stuck."""
 _DEVICE = "0000:00:07.0"
 """The interrupt's in a machine: below the places of ports."""
+_NIC = inner_address(0)
+"""The network device's."""
 _DOMAIN = """\
 <features><ioapic driver='qemu'/></features>
 <devices>
@@ -80,16 +93,18 @@ GUESTS: Mapping[str, Guest] = {TUNED: Guest("high"), UNTUNED: Guest("normal")}
 class Account:
     """What became of all moments of a side: raised + held + reset, and raised = arrived + lost + wrong."""
 
+    lost_means: str = _LOST
     raised: int = 0
     lost: int = 0
     wrong: int = 0
     held: int = 0
     reset: int = 0
     clock_error_ns: float = 0.0
-    lost_means: str = "interrupts did not arrive within a second"
+    ipis: int = 0
+    """Interprocessor interrupts of the CPU meanwhile, by its system's word."""
 
     def add(self, result: Mapping[str, Any]) -> None:
-        for name in ("raised", "lost", "wrong", "held", "reset"):
+        for name in ("raised", "lost", "wrong", "held", "reset", "ipis"):
             setattr(self, name, getattr(self, name) + int(result[name]))
         self.clock_error_ns = max(self.clock_error_ns, float(result["clock_error_ns"]))
 
@@ -106,13 +121,16 @@ class Account:
             )
         if self.reset:
             yield f"{side}: {self.reset} times the clock was set, and the moments began anew from there"
+        if self.ipis:
+            yield f"{side}: its system has counted {self.ipis} interprocessor interrupts for {self.raised} wake-ups"
         if self.clock_error_ns > 0:
             yield f"{side}: its clock and this host's are joined within {self.clock_error_ns / 1000:.2f} µs"
 
 
 @dataclass
 class Side:
-    """One receiver, and who raises its interrupts: a tool of `measure host`'s runs, whose slices take turns."""
+    """One receiver, and who raises its interrupts. On its first path a tool of `measure host`'s runs, whose slices take
+    turns; for the others, `tools`."""
 
     side: str
     period_ns: int
@@ -122,13 +140,17 @@ class Side:
     """Within which each is to arrive."""
     clock: Clock = "monotonic"
     """By which they are due at whole periods."""
+    paths: tuple[Way, ...] = ("msix",)
+    """On which it is measured, in turn."""
     follows: bool = True
     """The priority of the machine's CPU follows what it runs, where its guest has bounds for that."""
-    account: Account = field(default_factory=Account)
+    accounts: dict[Way, Account] = field(default_factory=dict)
     causes: InterruptCauses | None = None
     """Who finds out why the slowest were slow, where that is asked for."""
     trace: Trace | None = None
     """Who is told of all that happened meanwhile, where that is asked for."""
+    meanwhile: Callable[[], None] = lambda: None
+    """Called now and then while it is measured."""
     _control: Control | None = None
     _sender: Process | None = None
     _receiver: Process | None = None
@@ -136,7 +158,20 @@ class Side:
 
     @property
     def name(self) -> str:
-        return f"{WAKEUP if self.clock == 'receiver' else INTERRUPT}-{self.side}"
+        return self.figure(self.paths[0])
+
+    def figure(self, path: Way) -> str:
+        """The name of what is found on this path."""
+        return f"{FIGURES[path]}-{self.side}"
+
+    def tools(self) -> list[Along]:
+        """It on each of its paths."""
+        return [Along(self, path) for path in self.paths]
+
+    def notes(self) -> Iterator[str]:
+        """What is to be said of all its interrupts."""
+        for path, account in self.accounts.items():
+            yield from account.notes(self.side if len(self.paths) == 1 else self.figure(path))
 
     @property
     def start_seconds(self) -> float:
@@ -157,8 +192,8 @@ class Side:
             launcher.state.add(FilePath(str(file)))
         argv = [str(own_program(SENDER)), "--control", str(path), "--socket", str(socket)]
         argv += ["--core", str(control[0]), "--priority", str(PRIORITY)]
-        if self.clock == "receiver":
-            self.account.lost_means = "wake-ups were not read before later ones took their place"
+        if "vring" in self.paths:
+            argv += ["--nic", str(_nic_of(socket))]
         self._launcher = launcher
         self._sender = launcher.start(sender, argv, Limits(cpus=tuple(control)))
         try:
@@ -167,7 +202,7 @@ class Side:
             raise launcher.failure(sender, f"{SENDER} {error}") from None
         with closing(self._control):
             if self.guest is None:
-                self._receiver, patience = self._native(launcher, socket, core), _READY_SECONDS
+                self._receiver, patience = self._native(launcher, socket, core, control), _READY_SECONDS
             else:
                 self._receiver = self._machine(launcher, socket, core, control, image, group)
                 patience = InMachine.patience
@@ -195,9 +230,12 @@ class Side:
         finally:
             self.process.id.signal(SIGSTOP)
 
-    def _native(self, launcher: Launcher, socket: Path, core: int) -> Process:
+    def _native(self, launcher: Launcher, socket: Path, core: int, control: Sequence[int]) -> Process:
         argv = [str(own_program(INTERRUPT_RECEIVER)), "--socket", str(socket), "--core", str(core)]
-        return launcher.start(self.side, [*argv, "--priority", str(PRIORITY)], Limits(cpus=(core,)))
+        argv += ["--priority", str(PRIORITY)]
+        if "ipi" not in self.paths:
+            return launcher.start(self.side, argv, Limits(cpus=(core,)))
+        return launcher.start(self.side, [*argv, "--waker", str(control[0])], Limits(cpus=(core, control[0])))
 
     def _machine(
         self, launcher: Launcher, socket: Path, core: int, control: Sequence[int], image: str | None, group: int
@@ -205,12 +243,19 @@ class Side:
         assert self.guest is not None
         guest = self.guest
         words = [INTERRUPT_RECEIVER, "--device", _DEVICE]
+        words += ["--nic", _NIC] if "vring" in self.paths else []
+        pair = "ipi" in self.paths
+        words += ["--core", "0", "--waker", "1"] if pair else []
         words += ["--priority", str(PRIORITY)] if guest.latency == "high" or guest.priority is not None else []
         instance = Instance(
             name=self.side,
             kind="interrupts",
-            ports=(),
-            place=Place(core, tuple(sorted({core, *control})), cores=(core,)),
+            ports=(f"vhost-server:{_nic_of(socket).absolute()}",) if "vring" in self.paths else (),
+            place=Place(core, tuple(sorted({core, *control})), cores=(core, control[0]) if pair else (core,)),
+            cpus=2 if pair else 1,
+            most_cpus=2 if pair else 1,
+            # Its second CPU shares one with the sender, and must not keep it.
+            stacked=pair,
             memory_bytes=guest.memory_bytes,
             huge=False,
             latency=guest.latency,
@@ -247,29 +292,36 @@ class Side:
             self.trace, trace.hz = trace, hz
 
     def measure(self, setting: Setting, seconds: int, progress: Progress) -> Mapping[str, Mapping[int, Slice]]:
+        return self.along(self.paths[0], setting, seconds, progress)
+
+    def along(self, path: Way, setting: Setting, seconds: int, progress: Progress) -> Mapping[str, Mapping[int, Slice]]:
+        """What was found on one of its paths. Raises Failure."""
         assert self._control is not None and self._receiver is not None
         self._receiver.id.signal(SIGCONT)
         if self.causes is not None:
             self.causes.begin()
-        result = self._slice(self._control, seconds, progress)
+        result = self._slice(self._control, path, seconds, progress)
         causes = self.causes.explain() if self.causes is not None else None
         if self.trace is not None and self.causes is not None and causes is not None:
             self.trace.add(self.causes.slow(causes))
         self._receiver.id.signal(SIGSTOP)
-        self.account.add(result)
+        account = self.accounts.setdefault(path, Account(_LOST_MEANS.get(path, _LOST)))
+        account.add(result)
         if result["fault"] is not None:
             raise Failure(f"{self.side}: {result['fault']}")
         missed, budget = int(result["lost"]) + int(result["wrong"]), None
         if self.budget_ns is not None:
             budget = Budget(us=self.budget_ns / 1000, late=int(result["over"]), missed=missed + int(result["held"]))
         found = {
-            self.name: {_cpu(setting.cpus, RECEIVER): Slice(_histogram(result["latency"]), missed, budget, causes)}
+            self.figure(path): {
+                _cpu(setting.cpus, RECEIVER): Slice(_histogram(result["latency"]), missed, budget, causes)
+            }
         }
-        if self.clock != "receiver":
+        if path in _SENT:
             found[TIMER] = {_cpu(setting.cpus, SENDS): Slice(_histogram(result["late"]))}
         return found
 
-    def _slice(self, control: Control, seconds: int, progress: Progress) -> Mapping[str, Any]:
+    def _slice(self, control: Control, path: Way, seconds: int, progress: Progress) -> Mapping[str, Any]:
         assert self._sender is not None and self._receiver is not None and self._launcher is not None
         began = time.monotonic()
         control.call(
@@ -278,6 +330,7 @@ class Side:
             period_ns=self.period_ns,
             budget_ns=self.budget_ns or 0,
             clock=self.clock,
+            path=path,
         )
         try:
             while True:
@@ -294,11 +347,32 @@ class Side:
                 if done > seconds + _PATIENCE:
                     raise Failure(f"{self.side}: its interrupts did not end in {done:.0f} s")
                 progress(min(done, seconds))
+                self.meanwhile()
                 time.sleep(_LOOK_SECONDS)
         except BaseException:
             with suppress(Failure):
                 control.call("interrupts.end")
             raise
+
+
+@dataclass(frozen=True)
+class Along:
+    """A receiver on one of its paths: a tool."""
+
+    side: Side
+    path: Way
+
+    @property
+    def name(self) -> str:
+        return self.side.figure(self.path)
+
+    def measure(self, setting: Setting, seconds: int, progress: Progress) -> Mapping[str, Mapping[int, Slice]]:
+        return self.side.along(self.path, setting, seconds, progress)
+
+
+def _nic_of(socket: Path) -> Path:
+    """Where QEMU listens for who raises interrupts by a network device."""
+    return socket.with_name("nic")
 
 
 def _cpu(cpus: Mapping[int, str], role: str) -> int:
@@ -328,14 +402,24 @@ def measure_interrupts(
     Raises Failure, Mistake.
     """
     core = _cpu(plan.cpus, RECEIVER)
-    clock, began = Watched(), time.monotonic()
+    clock, began = Watched(who=source), time.monotonic()
+    next_look = began
 
     def look() -> None:
-        for note in clock.look(time.monotonic() - began) if any(side.clock == "tai" for side in sides) else ():
+        nonlocal next_look
+        if not any(side.clock == "tai" for side in sides):
+            return
+        for note in clock.look(time.monotonic() - began):
             folder.note(note)
+        next_look = time.monotonic() + _CLOCK_SECONDS
+
+    def look_now_and_then() -> None:
+        if time.monotonic() >= next_look:
+            look()
 
     with ExitStack() as up:
         for side in sides:
+            side.meanwhile = look_now_and_then
             report.stage(f"starting {side.side}", side.start_seconds)
             up.enter_context(side.up(launcher, core, plan.control, image))
         for each in beside:
@@ -354,7 +438,7 @@ def measure_interrupts(
             measure_host(plan, folder, report, after=look, under=Loads(beside))
         finally:
             for side in sides:
-                for note in side.account.notes(side.side):
+                for note in side.notes():
                     folder.note(note)
             for each in beside:
                 folder.note(each.note())

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import groupby
@@ -28,13 +29,20 @@ MEANINGS = {
     "interrupt-native": "interrupt-native: from an interrupt that is raised to a thread in user space of this host.",
     "interrupt-tuned": "interrupt-tuned: the same in a machine at `latency: high`, by its device's MSI-X.",
     "interrupt-untuned": "interrupt-untuned: the same in a machine at `latency: normal`.",
+    "vring-tuned": "vring-tuned: from a frame that is given to the network device (virtio) of a machine at `latency: "
+    "high` to a packet socket in its user space.",
+    "vring-untuned": "vring-untuned: the same in a machine at `latency: normal`.",
+    "ipi-native": "ipi-native: from a thread that wakes one on another CPU, to that one, of this host.",
+    "ipi-tuned": "ipi-tuned: the same between the two virtual CPUs of a machine at `latency: high`, inside.",
+    "ipi-untuned": "ipi-untuned: the same in a machine at `latency: normal`.",
     "wakeup-native": "wakeup-native: how much later than its own timer a thread in user space of this host wakes up.",
     "wakeup-tuned": "wakeup-tuned: the same in a machine at `latency: high`, by the machine's timer and clock.",
     "wakeup-untuned": "wakeup-untuned: the same in a machine at `latency: normal`.",
     "timer": "timer: how much later than asked the interrupts were raised; it is in no other figure.",
     "hwlat": "hwlat: time lost while interrupts are off: firmware or a hypervisor took it.",
 }
-_INTERRUPT, _WAKEUP = "interrupt-", "wakeup-"
+_INTERRUPT = "interrupt-"
+_RECEIVERS = re.compile(r"(interrupt|vring|ipi|wakeup)-")
 PUBLISHED = (
     "Published for comparison, with KVM, in µs (Wind River and Intel), maximum and average: native 3.16 and 1.29, a "
     "tuned machine 15.62 and 2.95, an untuned one 168.84 and 5.55."
@@ -118,8 +126,8 @@ def remarks(run: Run) -> list[str]:
 
 def _meaning(test: str) -> str | None:
     """What a tool measures; None of one that is not known."""
-    if test not in MEANINGS and test.startswith((_INTERRUPT, _WAKEUP)):
-        name = plain(test.removeprefix(_INTERRUPT).removeprefix(_WAKEUP))
+    if test not in MEANINGS and (found := _RECEIVERS.match(test)):
+        name = plain(test[found.end() :])
         return f"{plain(test)}: the same in a machine with the latency level and the memory of the spec's {name}."
     return MEANINGS.get(test)
 

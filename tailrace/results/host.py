@@ -43,7 +43,7 @@ class HostTrial(Record):
         min_length=1,
         description="The tool: cyclictest, oslat, timerlat-irq, timerlat-thread, osnoise, hwlat; of "
         "`measure interrupts` the receiver: interrupt-native, interrupt-tuned, interrupt-untuned, or interrupt- and "
-        "a function's name; with `--timer` wakeup- in place of interrupt-; and timer.",
+        "a function's name; in place of interrupt- with `--path vring` vring-, ipi ipi-, timer wakeup-; and timer.",
     )
     load: Literal["none", "cpu", "memory", "machines"] = Field(
         description="What else ran meanwhile; machines: stress-ng in those named by `--beside`."

@@ -26,18 +26,21 @@ def test_each_interrupt_is_accounted_for(command: Command) -> None:
     assert native["role"] == "receiver"
 
 
-def test_each_wake_up_by_the_receivers_own_timer_is_accounted_for(command: Command) -> None:
-    words = ("--timer", "--period", "500us", "--budget", "500us", "--causes")
-    done = command("measure", "interrupts", "--sides", "native", *words, "--duration", "2s", "--json")
+def test_each_on_each_path_is_accounted_for(command: Command) -> None:
+    """By an eventfd, from another CPU, by the receiver's own timer, in turn."""
+    words = ("--path", "msix,ipi,timer", "--period", "500us", "--budget", "500us", "--causes")
+    done = command("measure", "interrupts", "--sides", "native", *words, "--duration", "3s", "--json")
     run = json.loads(done.stdout)
     assert run["valid"], run["reason"]
-    (native,) = run["host_trials"]
-    assert native["test"] == "wakeup-native" and native["role"] == "receiver"
-    assert native["samples"] + native["budget"]["missed"] == 4000
-    assert 0 < native["latency_us"]["min"] <= native["latency_us"]["p50"] <= native["latency_us"]["max"]
-    causes = Causes.model_validate(native["causes"])
-    assert len(causes.frames) == min(100, native["samples"]) - causes.unexamined > 0
-    check_adds_up(causes)
+    found = {trial["test"]: trial for trial in run["host_trials"]}
+    assert set(found) == {"interrupt-native", "ipi-native", "wakeup-native", "timer"}
+    for name in ("interrupt-native", "ipi-native", "wakeup-native"):
+        native = found[name]
+        assert native["role"] == "receiver" and native["samples"] + native["budget"]["missed"] == 2000
+        assert 0 < native["latency_us"]["min"] <= native["latency_us"]["p50"] <= native["latency_us"]["max"]
+        causes = Causes.model_validate(native["causes"])
+        assert len(causes.frames) == min(100, native["samples"]) - causes.unexamined > 0
+        check_adds_up(causes)
 
 
 def test_intervals_that_are_late_or_missed_are_counted(command: Command) -> None:
@@ -65,7 +68,8 @@ def test_intervals_that_are_late_or_missed_are_counted(command: Command) -> None
         (("--cpu", "4096"), "is not available"),
         (("--trace", "missing/trace.json"), "there is no folder missing"),
         (("--sides", "tuned", "--image", "missing"), "there is no image 'missing'"),
-        (("--timer", "--tti"), "--timer and --tti: a receiver's timer knows no TAI"),
+        (("--path", "timer", "--tti"), "--path timer and --tti: a receiver's own clock knows no TAI"),
+        (("--path", "air"), "'air' is unknown; expected msix, vring, ipi, timer"),
         (("--beside", "office"), "--beside office: expected a spec that has these machines"),
         (("--load", "machines"), "'machines' is unknown; expected none, cpu, memory"),
     ],

@@ -10,9 +10,10 @@ import pytest
 
 from tailrace.functions.machine import InMachine
 from tailrace.functions.runtime import Instance
-from tailrace.measure.interrupts import GUESTS, Account, Guest, Side, _histogram
+from tailrace.measure.beside import Guest
+from tailrace.measure.interrupts import GUESTS, Account, Side, _histogram
 
-WELL = {"raised": 1000, "lost": 0, "wrong": 0, "held": 0, "reset": 0, "clock_error_ns": 0.0}
+WELL = {"raised": 1000, "lost": 0, "wrong": 0, "held": 0, "reset": 0, "ipis": 0, "clock_error_ns": 0.0}
 
 
 def test_nothing_is_said_of_interrupts_that_all_arrived_by_one_clock() -> None:
@@ -35,9 +36,17 @@ def test_each_that_did_not_arrive_is_said_by_its_kind() -> None:
     assert clock == "tuned: its clock and this host's are joined within 0.25 µs"
 
 
-def test_what_a_receivers_own_timer_raises_has_a_name_of_its_own() -> None:
+def test_what_the_receivers_system_has_counted_is_said() -> None:
+    account = Account()
+    account.add({**WELL, "ipis": 980})
+    (said,) = account.notes("ipi-tuned")
+    assert said == "ipi-tuned: its system has counted 980 interprocessor interrupts for 1000 wake-ups"
+
+
+def test_each_path_of_interrupts_has_a_name_of_its_own() -> None:
     assert Side("ue", 1000).name == Side("ue", 1000, clock="tai").name == "interrupt-ue"
-    assert Side("ue", 1000, clock="receiver").name == "wakeup-ue"
+    assert Side("ue", 1000, paths=("timer",)).name == "wakeup-ue"
+    assert [each.name for each in Side("ue", 1000, paths=("vring", "msix")).tools()] == ["vring-ue", "interrupt-ue"]
 
 
 def test_a_histogram_is_the_senders() -> None:
@@ -47,20 +56,44 @@ def test_a_histogram_is_the_senders() -> None:
     assert _histogram({"count": 0, "min_ns": 0, "max_ns": 0, "sum_ns": 0, "counts": []}).count == 0
 
 
-@pytest.mark.parametrize(
-    ("guest", "priority"), [(GUESTS["tuned"], True), (GUESTS["untuned"], False), (Guest("medium", 384 << 20), False)]
-)
-def test_a_machine_is_as_it_is_asked_for(monkeypatch: pytest.MonkeyPatch, guest: Guest, priority: bool) -> None:
-    started: list[Instance] = []
+@pytest.fixture
+def started(monkeypatch: pytest.MonkeyPatch) -> list[Instance]:
+    """The machines that are asked for."""
+    found: list[Instance] = []
 
     def start(_: InMachine, launcher: Any, instance: Instance) -> Any:
         del launcher
-        started.append(instance)
+        found.append(instance)
         return SimpleNamespace(process=None)
 
     monkeypatch.setattr(InMachine, "start", start)
-    Side("ue", 1000, guest)._machine(SimpleNamespace(), Path("/s/interrupts"), 3, (0, 1), "tailrace", 7)  # type: ignore[arg-type]
+    return found
+
+
+def ask(side: Side) -> None:
+    side._machine(SimpleNamespace(), Path("/s/interrupts"), 3, (0, 1), "tailrace", 7)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("guest", "priority"), [(GUESTS["tuned"], True), (GUESTS["untuned"], False), (Guest("medium", 384 << 20), False)]
+)
+def test_a_machine_is_as_it_is_asked_for(started: list[Instance], guest: Guest, priority: bool) -> None:
+    ask(Side("ue", 1000, guest))
     (instance,) = started
     assert (instance.name, instance.latency, instance.memory_bytes) == ("ue", guest.latency, guest.memory_bytes)
-    assert instance.place.core == 3 and "/s/interrupts" in instance.domain
-    assert ("--priority" in instance.in_place) == priority
+    assert instance.place.core == 3 and "/s/interrupts" in (instance.domain or "")
+    assert ("--priority" in (instance.in_place or "")) == priority
+    assert not instance.ports and "--nic" not in (instance.in_place or "")
+
+
+def test_a_machine_between_whose_cpus_interrupts_go_has_two(started: list[Instance]) -> None:
+    ask(Side("ue", 1000, GUESTS["tuned"], paths=("ipi",)))
+    (instance,) = started
+    assert (instance.most_cpus, instance.place.cores, instance.stacked) == (2, (3, 0), True)
+    assert "--core,0,--waker,1" in (instance.in_place or "") and not instance.ports
+
+
+def test_a_machine_whose_network_device_raises_interrupts_has_one(started: list[Instance]) -> None:
+    ask(Side("ue", 1000, GUESTS["tuned"], paths=("msix", "vring")))
+    (instance,) = started
+    assert instance.ports == ("vhost-server:/s/nic",) and "--nic,0000:00:08.0" in (instance.in_place or "")
