@@ -21,6 +21,7 @@
 #include <rte_launch.h>
 #include <rte_malloc.h>
 
+#include "common/copy.h"
 #include "common/device.h"
 #include "common/eal.h"
 #include "common/log.h"
@@ -56,6 +57,7 @@ static struct rte_mempool *buffers, *tails;
 
 static struct frames frames = {.length = FRAME_LEAST, .count = FRAMES, .flows = 1};
 static unsigned chained; /* one in so many is sent in two pieces; 0: none */
+static bool rewrite;	 /* each byte that arrives is read, and written before it is sent again */
 
 /* What is counted.  A stray frame arrived where none is to, or with a wrong tag. */
 static uint64_t sent, sent_chained, received, received_bytes, received_unfinished, stray;
@@ -201,9 +203,26 @@ static void take_in(struct guest *at, struct rte_mbuf **mbufs, unsigned count)
 		stray += count;
 }
 
+/* As they were, for the account in the end; but all their lines have been changed here. */
+static void rewrite_all(struct rte_mbuf **mbufs, unsigned count)
+{
+	static uint8_t read[FRAME_MOST];
+
+	for (unsigned i = 0; i < count; i++) {
+		uint8_t *frame = rte_pktmbuf_mtod(mbufs[i], uint8_t *);
+		const uint32_t length = RTE_MIN(mbufs[i]->data_len, sizeof(read));
+
+		copy_frame(read, frame, length);
+		__asm__ volatile("" ::: "memory"); /* so that it is written again */
+		copy_frame(frame, read, length);
+	}
+}
+
 static void send_again(struct guest *at, struct rte_mbuf **mbufs, unsigned count)
 {
 	take_in(at, mbufs, count);
+	if (rewrite)
+		rewrite_all(mbufs, count);
 	if (at->back != NULL)
 		send_all(at->back, mbufs, count);
 	else
@@ -330,11 +349,12 @@ static bool open_ports(char *const *uris, bool offloads)
 static const char usage[] =
 	"usage: tailrace-circulate --port URI... --back PORT,... [--tags VLAN,...] [--frame BYTES|imix] [--frames N]\n"
 	"                          [--flows N] [--unfinished N] [--chained N] [--core CPU] [--huge]\n"
-	"                          [--turns FD,FD]\n"
+	"                          [--rewrite] [--turns FD,FD]\n"
 	"\n"
 	"Play the guests of a switch, until SIGTERM.  --back: for each port the one that frames which arrive there are "
 	"sent\n"
 	"again from, - for none.  --frames: that begin at each of those.  --unfinished, --chained: one in N.\n"
+	"--rewrite: read and write every byte of a frame before it is sent again.\n"
 	"--turns: read a byte from the first before each look at all ports, and write one to the second after it.\n";
 
 int main(int argc, char **argv)
@@ -348,6 +368,7 @@ int main(int argc, char **argv)
 		{"flows", required_argument, NULL, 'f'},
 		{"unfinished", required_argument, NULL, 'u'},
 		{"chained", required_argument, NULL, 'k'},
+		{"rewrite", no_argument, NULL, 'w'},
 		{"core", required_argument, NULL, 'c'},
 		{"turns", required_argument, NULL, 'r'},
 		{"huge", no_argument, NULL, 'g'},
@@ -392,6 +413,9 @@ int main(int argc, char **argv)
 			break;
 		case 'k':
 			chained = option_number("chained", optarg, 0, FRAMES);
+			break;
+		case 'w':
+			rewrite = true;
 			break;
 		case 'c':
 			eal.core = (int)option_number("core", optarg, 0, 1023);

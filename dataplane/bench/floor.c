@@ -6,14 +6,19 @@
  * routine and both ways.  No ring, no descriptor, no check, no address to translate, no counter: where each frame lies
  * is known.  The second plays both guests and hands frames over by one index for each direction and burst.
  *
- * What it costs depends on where the buffers' cache lines are, so they circulate as in `tailrace bench hop`.  There
- * 1040 buffers of a direction go round: a frame is read 512 frames after it was written, most of which it waits in the
- * ring that the guest sends by, and its buffer is written again 528 frames after that, most of which it waits in the
- * ring that the guest receives by (counted in the hop, by the addresses of 20 million frames of 1518 B).
+ * What it costs depends on where the buffers' cache lines are, so they circulate as in `tailrace bench hop`.  There,
+ * with rings of 1024 descriptors, 1040 buffers of a direction go round: a frame is read 512 frames after it was
+ * written, most of which it waits in the ring that the guest sends by, and its buffer is written again 528 frames after
+ * that, most of which it waits in the ring that the guest receives by (counted in the hop, by the addresses of 20
+ * million frames of 1518 B).  `--ring N` is the same with other rings: the shorter, the fewer lines go round.
  *
  * What the guest does to a frame decides which lines move.  `--guest forward` (the load of `bench hop`: testpmd in io
  * mode) reads the network header of what it receives and sends the same buffer on.  `--guest rewrite` reads every byte
  * that it receives and writes every byte that it sends, as an endpoint would.
+ *
+ * `--copy` is how: as the hop copies (`hop`), by `rep movsb`, or with the lines of a frame asked for while the one
+ * before it is copied (`next`, which the hop does with long frames), or two frames before, to the second cache
+ * (`ahead`).  Both ends of a copy are aligned alike.
  *
  * Cycles are those of the rounds that found something to copy, as the switch counts them.
  */
@@ -37,10 +42,11 @@
 
 enum {
 	WAYS = 2,
-	WAITING = 512,		  /* frames between being copied and being copied on */
+	RING = 1024,
+	RING_LEAST = 256,
+	RING_MOST = 4096,
 	BURST = 64,		  /* as the hop's */
-	FREE = 528 + 3,		  /* not a multiple of a page away, or else loads seem to depend on stores */
-	BUFFERS = WAITING + FREE, /* of a direction */
+	BEYOND = 16 + 3,	  /* not a multiple of a page away, or else loads seem to depend on stores */
 	STRIDE = 2048 + 256 + 64, /* of a packet buffer with its own header, as DPDK lays them out */
 	HEADROOM = 256,		  /* to the frame's first byte */
 	NETWORK_HEADER = 12,
@@ -48,6 +54,7 @@ enum {
 	FRAME_LEAST = 64,
 	FRAME_MOST = 1518,
 	LINE = 64,
+	AHEAD = 2, /* frames */
 	WARM_UP_MS = 300,
 };
 
@@ -63,10 +70,15 @@ static uint8_t *buffers[WAYS];
 static uint32_t length; /* of a frame in memory */
 static double seconds = 3;
 static bool rewrite;
+static uint64_t waiting; /* frames between being copied and being copied on */
+static uint64_t unused;	 /* buffers between being copied on and being copied to again */
+
+static const char *const copies[] = {"hop", "movsb", "next", "ahead"};
+static enum copy { COPY_HOP, COPY_MOVSB, COPY_NEXT, COPY_AHEAD } how;
 
 static uint8_t *frame_at(unsigned way, uint64_t number)
 {
-	return buffers[way] + number % BUFFERS * STRIDE + HEADROOM;
+	return buffers[way] + number % (waiting + unused) * STRIDE + HEADROOM;
 }
 
 /* ------- the guests ------- */
@@ -103,13 +115,35 @@ static void guests(void)
 			for (unsigned i = 0; i < BURST; i++)
 				sum += take(frame_at(way, taken[way]++));
 			__asm__ volatile("" ::"r"(sum)); /* so that it is read */
-			/* Copied number n was frame n, and is sent on as frame n + WAITING. */
-			atomic_store_explicit(&shared.offered[way].number, taken[way] + WAITING, memory_order_release);
+			/* Copied number n was frame n, and is sent on as frame n + waiting. */
+			atomic_store_explicit(&shared.offered[way].number, taken[way] + waiting, memory_order_release);
 		}
 	}
 }
 
 /* ------- the copy ------- */
+
+static void copy_string(uint8_t *to, const uint8_t *from, size_t size)
+{
+	__asm__ volatile("rep movsb" : "+D"(to), "+S"(from), "+c"(size)::"memory");
+}
+
+/* All lines but the first, which has been asked for. */
+static void prefetch_next(const uint8_t *to, const uint8_t *from)
+{
+	for (uint32_t at = LINE; at < length; at += LINE) {
+		__builtin_prefetch(from + at);
+		__builtin_prefetch(to + at, 1);
+	}
+}
+
+static void prefetch_ahead(const uint8_t *to, const uint8_t *from)
+{
+	for (uint32_t at = LINE; at < length; at += LINE) {
+		__builtin_prefetch(from + at, 0, 2);
+		__builtin_prefetch(to + at, 0, 2);
+	}
+}
 
 /* One burst of a direction, to where the burst before it lay. */
 static void copy_burst(unsigned way, uint64_t number)
@@ -119,13 +153,21 @@ static void copy_burst(unsigned way, uint64_t number)
 
 	/* As in the hop, the misses of a whole burst are let overlap. */
 	for (unsigned i = 0; i < BURST; i++) {
-		from[i] = frame_at(way, number + FREE + i);
+		from[i] = frame_at(way, number + unused + i);
 		to[i] = frame_at(way, number + i);
 		__builtin_prefetch(from[i]);
 		__builtin_prefetch(to[i], 1);
 	}
-	for (unsigned i = 0; i < BURST; i++)
-		copy_frame(to[i], from[i], length);
+	for (unsigned i = 0; i < BURST; i++) {
+		if (how == COPY_NEXT && i + 1 < BURST)
+			prefetch_next(to[i + 1], from[i + 1]);
+		if (how == COPY_AHEAD && i + AHEAD < BURST)
+			prefetch_ahead(to[i + AHEAD], from[i + AHEAD]);
+		if (how == COPY_MOVSB)
+			copy_string(to[i], from[i], length);
+		else
+			copy_frame(to[i], from[i], length);
+	}
 }
 
 static struct measured {
@@ -194,7 +236,7 @@ static void copier(void)
 /* A set of buffers in huge pages if there are any, as guests' are. */
 static uint8_t *allocate(void)
 {
-	const size_t huge = 2 << 20, size = RTE_ALIGN((size_t)BUFFERS * STRIDE, huge);
+	const size_t huge = 2 << 20, size = RTE_ALIGN((waiting + unused) * STRIDE, huge);
 	uint8_t *set = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_HUGETLB, -1, 0);
 
 	if (set == MAP_FAILED) {
@@ -210,8 +252,8 @@ static uint8_t *allocate(void)
 static int usage(FILE *stream, int status)
 {
 	fprintf(stream,
-		"usage: tailrace-floor --cores COPIER,GUESTS [--frame BYTES] [--seconds S] [--guest forward|rewrite] "
-		"[--json]\n"
+		"usage: tailrace-floor --cores COPIER,GUESTS [--frame BYTES] [--seconds S] [--guest forward|rewrite]\n"
+		"                      [--copy hop|movsb|next|ahead] [--ring N] [--json]\n"
 		"Cycles that the bare copy of a frame takes between two guests' buffers.\n");
 	return status;
 }
@@ -222,12 +264,22 @@ static void print(unsigned frame, const int cores[2], bool json)
 	const double mpps = (double)found.frames / found.seconds / 1e6;
 
 	if (json)
-		printf("{\"frame\": %u, \"cycles_per_packet\": %.2f, \"mpps\": %.3f, \"seconds\": %.3f, \"guest\": "
-		       "\"%s\", "
-		       "\"cores\": [%d, %d]}\n",
-		       frame, cycles, mpps, found.seconds, rewrite ? "rewrite" : "forward", cores[0], cores[1]);
+		printf("{\"frame\": %u, \"cycles_per_packet\": %.2f, \"mpps\": %.3f, \"seconds\": %.3f, "
+		       "\"guest\": \"%s\", \"copy\": \"%s\", \"ring\": %u, \"cores\": [%d, %d]}\n",
+		       frame, cycles, mpps, found.seconds, rewrite ? "rewrite" : "forward", copies[how],
+		       (unsigned)waiting * 2, cores[0], cores[1]);
 	else
 		printf("%u B: %.1f cycles a frame, %.2f Mpps\n", frame, cycles, mpps);
+}
+
+/* Returns whether it is one. */
+static bool read_copy(const char *name)
+{
+	for (how = COPY_HOP; how <= COPY_AHEAD; how++)
+		if (strcmp(name, copies[how]) == 0)
+			return true;
+	log_error("--copy %s: expected hop, movsb, next or ahead", name);
+	return false;
 }
 
 int main(int argc, char **argv)
@@ -237,12 +289,14 @@ int main(int argc, char **argv)
 		{"frame", required_argument, NULL, 'f'},
 		{"seconds", required_argument, NULL, 's'},
 		{"guest", required_argument, NULL, 'g'},
+		{"copy", required_argument, NULL, 'm'},
+		{"ring", required_argument, NULL, 'r'},
 		{"json", no_argument, NULL, 'j'},
 		{"help", no_argument, NULL, 'h'},
 		{NULL, 0, NULL, 0},
 	};
 	struct duet duet = {.cores = {-1, -1}, .first = copier, .second = guests};
-	double frame = FRAME_MOST;
+	double frame = FRAME_MOST, ring = RING;
 	int option, status;
 	bool json = false;
 
@@ -271,6 +325,16 @@ int main(int argc, char **argv)
 			}
 			rewrite = optarg[0] == 'r';
 			break;
+		case 'm':
+			if (!read_copy(optarg))
+				return 2;
+			break;
+		case 'r':
+			if (!duet_number(optarg, RING_LEAST, RING_MOST, &ring) || ring != (unsigned)ring) {
+				log_error("--ring %s: expected %d to %d descriptors", optarg, RING_LEAST, RING_MOST);
+				return 2;
+			}
+			break;
 		case 'j':
 			json = true;
 			break;
@@ -283,13 +347,15 @@ int main(int argc, char **argv)
 	if (duet.cores[0] < 0 || optind != argc)
 		return usage(stderr, 2);
 	length = (uint32_t)frame - FCS;
+	waiting = (uint64_t)ring / 2;
+	unused = waiting + BEYOND;
 	for (unsigned way = 0; way < WAYS; way++) {
 		buffers[way] = allocate();
 		if (buffers[way] == NULL) {
-			log_error("no memory for %d buffers", BUFFERS);
+			log_error("no memory for %u buffers", (unsigned)(waiting + unused));
 			return 1;
 		}
-		atomic_store(&shared.offered[way].number, WAITING);
+		atomic_store(&shared.offered[way].number, waiting);
 	}
 	status = duet_run(&duet);
 	if (status != 0)

@@ -87,6 +87,8 @@ class Guests:
     """One frame in so many leaves its checksum to others; 0: none."""
     chained: int = 0
     """One frame in so many is sent in two pieces; 0: none."""
+    rewrite: bool = False
+    """Whether they read and write every byte of a frame before they send it again."""
     tags: Sequence[int] = ()
     """For each guest, the VLAN of all that passes its port; 0: none."""
     rings: str = "queue_size=1024"
@@ -118,6 +120,7 @@ class Guests:
         words += ["--back", ",".join("-" if port is None else str(port - first) for port in self.back[part])]
         words += ["--frame", self.frame or str(frame), "--frames", str(self.frames), "--flows", str(self.flows)]
         words += ["--unfinished", str(self.unfinished), "--chained", str(self.chained)]
+        words += ["--rewrite"] if self.rewrite else []
         return words + (["--tags", ",".join(map(str, self.tags))] if self.tags else [])
 
 

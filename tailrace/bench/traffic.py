@@ -31,6 +31,7 @@ RATIOS = (
 )
 """Above 1 both favour Tailrace."""
 PLAIN = "plain"
+REWRITE = "rewrite"
 RULES = 1000
 MANY = 64
 SHORT = 256
@@ -188,6 +189,10 @@ KINDS: Mapping[str, Kind] = {
     "short-rings": _circulating(
         f"rings of {SHORT} descriptors, whose buffers fit a core's second cache",
         Wiring(replace(PAIR, frames=SHORT // 2, rings=f"queue_size={SHORT}"), *_pairs(2)),
+    ),
+    REWRITE: _circulating(
+        "guests that read and write every byte",
+        Wiring(replace(PAIR, rewrite=True), *_pairs(2)),
     ),
     "bridge": _circulating(
         "a bridge that learns, of four guests with 16 stations each",

@@ -129,6 +129,10 @@ def _hop_table(result: Kinds, frame: int, notes: list[str]) -> RenderableType:
 
 @app.command()
 def floor(
+    guest: Annotated[
+        str, typer.Option(metavar="|".join(bench_floor.GUESTS), help="What guests do with a frame.")
+    ] = "forward",
+    ways: Annotated[bool, typer.Option("--ways", help="Besides, the bare copy by other ways.")] = False,
     frame: FrameOption = 1518,
     pairs: PairsOption = 5,
     seconds: SecondsOption = 3.0,
@@ -139,16 +143,24 @@ def floor(
 
     \b
     sudo tailrace bench floor --frame 1518
+    sudo tailrace bench floor --guest rewrite --ways
 
     Measured in turn (A B A B): the hop, as in `bench hop`, and a program that only copies frames from buffers that
     another core has written to buffers that it reads. The ratio is the hop's cycles a packet ÷ the floor's.
+
+    --guest rewrite: guests read and write every byte of a frame before they send it again, on both sides. By default
+    they read its header.
+
+    --ways measures the bare copy by other ways too, and their Mpps ÷ the floor's: movsb, by the instruction rep movsb;
+    next and ahead, with a frame's lines asked for while the one before it is copied, or two frames before and to the
+    second cache; ring-256, with the buffers of rings of 256 descriptors instead of 1024.
     """
     finish(
-        lambda: bench_floor.FloorPlan(frame, pairs, seconds, _parse_cores(cores)),
+        lambda: bench_floor.FloorPlan(frame, pairs, seconds, _parse_cores(cores), guest, ways),
         bench_floor.run,
         partial(
             comparison_table,
-            title=f"One hop beside a bare copy, {frame} B frames",
+            title=f"One hop beside a bare copy, {frame} B frames, guests that {guest}",
             columns=[CYCLES, MPPS],
             notes=[CYCLES_NOTE, "ratio: tailrace ÷ floor; 1 would be a copy and nothing else."],
         ),

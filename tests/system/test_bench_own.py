@@ -99,6 +99,12 @@ WHOLE = pytest.mark.whole
             marks=[OPEN_VSWITCH],
         ),
         pytest.param(("floor",), ("tailrace", "floor"), "cycles", marks=WHOLE),
+        pytest.param(
+            ("floor", "--guest", "rewrite", "--ways"),
+            ("tailrace", "floor", "movsb", "next", "ahead", "ring-256"),
+            "mpps_ring-256",
+            marks=WHOLE,
+        ),
         (("function",), ("skeleton", "testpmd"), "time"),
         (
             ("function", "router", "--routes", "2000", "--ipv6-routes", "200", "--against", "kernel"),

@@ -15,6 +15,7 @@ from rich.console import Console
 
 from tailrace.bench import hop, requests
 from tailrace.bench.circulate import DEVICES, PROCESSES, Account, Guests, Run, Wiring, disagreement
+from tailrace.bench.floor import FLOOR, GUESTS, WAYS, WAYS_RATIOS, FloorPlan
 from tailrace.bench.hop import ALL, HopPlan, KindsPlan
 from tailrace.bench.model import OVS_DPDK, TAILRACE, Comparison, Kinds, Pair, Sample
 from tailrace.bench.table import kinds_table
@@ -59,8 +60,20 @@ def test_guests_are_told_what_they_send() -> None:
     assert line[:4] == ["--port", "vdev:net_virtio_user0,path=/run/p0,queue_size=1024,server=1", "--port", "if:guest0"]
     words = dict(zip(line[4::2], line[5::2], strict=True))
     assert (words["--back"], words["--frame"], words["--unfinished"], words["--tags"]) == ("1,0", "128", "8", "0,100")
-    (line,) = Guests((None, 0), frame="imix").lines(["if:a", "if:b"], 64)
+    assert "--rewrite" not in line
+    (line,) = Guests((None, 0), frame="imix", rewrite=True).lines(["if:a", "if:b"], 64)
     assert line[4:8] == ["--back", "-,0", "--frame", "imix"]
+    assert "--rewrite" in line
+
+
+def test_the_floors_guests_do_the_same_with_a_frame_as_the_hops() -> None:
+    assert [side.name for side in FloorPlan(guest="forward").sides] == [TAILRACE, FLOOR]
+    plan = FloorPlan(guest="rewrite", ways=True)
+    assert [side.name for side in plan.sides] == [TAILRACE, FLOOR, *WAYS]
+    assert {ratio.side for ratio in WAYS_RATIOS} == set(WAYS)
+    assert {kind for kind, wiring in WIRINGS.items() if wiring.guests.rewrite} == {GUESTS["rewrite"]}
+    with pytest.raises(Mistake, match="--guest read: expected forward or rewrite"):
+        FloorPlan(guest="read")
 
 
 def test_more_guests_than_dpdk_has_room_for_are_played_by_two_processes() -> None:
