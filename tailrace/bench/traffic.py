@@ -211,8 +211,12 @@ KINDS: Mapping[str, Kind] = {
         Wiring(replace(PAIR, tags=(0, VLAN)), *_vlan()),
     ),
     "device": _circulating(
-        "a guest and a network interface of Linux's",
+        "a guest and a network interface of Linux's, by AF_PACKET",
         Wiring(replace(PAIR, frames=128, last="veth"), *_pairs(2)),
+    ),
+    "tap": _circulating(
+        "a guest and a TAP of the switch's, whose interface is Linux's",
+        Wiring(replace(PAIR, frames=128, last="own-tap"), *_pairs(2)),
     ),
     "many": _circulating(
         f"{MANY} guests, joined in pairs",
