@@ -21,9 +21,10 @@ from tailrace import dashboard
 from tailrace.bench.browser import CHROMIUM, Browser
 from tailrace.bench.looker import dashboard_of, looked_at, wait_for
 from tailrace.bench.netdata import PROGRAM, Netdata, netdata
-from tailrace.bench.own_node import OwnNode, own_folder, resident_mib
+from tailrace.bench.own_node import own_folder, resident_mib
 from tailrace.bench.setting import Setting
 from tailrace.errors import Failure, Mistake
+from tailrace.measure.own_node import OwnNode
 from tailrace.measure.profile import profile
 from tailrace.measure.progress import Reporter
 from tailrace.measure.tester import Tester

@@ -2,39 +2,47 @@
 and how long it takes in all. Beside the network's outage stand the parts of it that are known: for how long the machine
 stood still, as QEMU has counted, and how soon it forwarded at the target.
 
-Two nodes of this machine (`two_nodes.py`) have the same chain. A hub sends the same numbered frames to both, so each
-frame is seen that either forwards. The machine moves to and fro.
+Two nodes of this machine (`tailrace.measure.two_nodes`) have the same chain. A hub sends the same numbered frames to
+both, so each frame is seen that either forwards. The machine moves to and fro.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+from tailrace.bench.hub import Account, Hub
 from tailrace.bench.model import Spread
-from tailrace.bench.own_node import OwnNode, own_folder
-from tailrace.bench.setting import Setting
-from tailrace.bench.two_nodes import FUNCTION, Account, Hub, Space, spec_of
+from tailrace.bench.own_node import own_folder
 from tailrace.errors import Failure, Mistake
-from tailrace.fabric.network import Network
 from tailrace.functions.acceleration import acceleration
 from tailrace.functions.runtimes import STARTERS
+from tailrace.measure.own_node import OwnNode
 from tailrace.measure.progress import Reporter
+from tailrace.measure.two_nodes import Ends, two_nodes
 from tailrace.node.claiming import claim_cpus
-from tailrace.process.process import undisturbed
+from tailrace.results.migration import PUBLISHED_MS
 
-PUBLISHED_MS = 500.0
-"""The longest outage that others publish for a live migration."""
+FUNCTION = "first"
+_SPEC = """\
+fabric: {{idle: sleep, cores: [{core}]}}
+functions: {{{function}: {{kind: skeleton, runs: machine, latency: normal{arrives}}}}}
+chains: {{voice: [{{if: {ends[0]}}}, {function}, {{if: {ends[1]}}}]}}
+"""
 _FRAMES_BETWEEN = 100
 """That the hub sees of a machine before it moves, and after that."""
 _WAIT_SECONDS = 120.0
 _MOVE_SECONDS = 20.0
 _UP_SECONDS = 40.0
 """About what each takes with an emulated machine, for the progress bar."""
+
+
+def spec_of(core: int, ends: Ends, arrives: bool) -> str:
+    """A chain through a machine, between two interfaces; `arrives`: which comes from the other node."""
+    return _SPEC.format(core=core, ends=ends, function=FUNCTION, arrives=", arrives: true" if arrives else "")
 
 
 @dataclass(frozen=True)
@@ -136,15 +144,15 @@ def run(plan: MigrationPlan, folder: Path, report: Reporter) -> MigrationResult:
         report.stage("moves", plan.total_seconds)
         # Their switches have these CPUs: nothing of the benchmark's own polls.
         claim_cpus(setting.launcher.state, (), (setting.cores.switch, setting.cores.load))
-        with _nodes(setting, made) as (nodes, network, cables):
-            into, out = ([ends[side] for ends in cables] for side in (0, 1))
-            hub = Hub(network, into, out, plan.rate)
+        with two_nodes(setting.launcher.state, made, (setting.cores.load, setting.cores.switch), spec_of) as two:
+            into, out = ([ends[side] for ends in two.cables] for side in (0, 1))
+            hub = Hub(two.network.name, into, out, plan.rate)
             moves: list[Move] = []
             error = None
             try:
                 for number in range(plan.times):
                     report.advance("moves", _UP_SECONDS + number * _MOVE_SECONDS)
-                    moves.append(_move(nodes, hub, number % 2))
+                    moves.append(_move(two.nodes, hub, number % 2))
             except Failure as problem:
                 if not moves:
                     raise
@@ -161,32 +169,3 @@ def _move(nodes: Sequence[OwnNode], hub: Hub, source: int) -> Move:
     said = json.loads(nodes[source].said("migrate", FUNCTION, str(nodes[1 - source].state), "--json"))
     hub.wait_from(1 - source, _WAIT_SECONDS, _FRAMES_BETWEEN)
     return Move.of(said, hub.account(since))
-
-
-@contextmanager
-def _nodes(setting: Setting, folder: Path) -> Iterator[tuple[list[OwnNode], str, list[tuple[str, str]]]]:
-    """Both, up; the network that they are in; and of each the hub's ends of the chain's two cables."""
-    network = Network(setting.launcher.state)
-    with ExitStack() as stack:
-        network.create()
-        stack.callback(network.remove)
-        nodes: list[OwnNode] = []
-        cables: list[tuple[str, str]] = []
-        for host, core in (("one", setting.cores.load), ("two", setting.cores.switch)):
-            first, last = network.veth(), network.veth()
-            own = folder / host
-            own.mkdir()
-            own.chmod(0o755)
-            space = Space(own, f"tailrace-{host}", network.name)
-            stack.callback(space.end)
-            spec = spec_of(core, (first[0], last[0]), arrives=bool(nodes))
-            nodes.append(OwnNode(own, spec, within=space.within, environment=space.environment))
-            cables.append((first[1], last[1]))
-        try:
-            for node in nodes:
-                node.command("up", str(node.spec))
-            yield nodes, network.name, cables
-        finally:
-            with undisturbed():
-                for node in nodes:
-                    node.command("down")

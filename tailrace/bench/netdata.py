@@ -17,8 +17,8 @@ from contextlib import closing, contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from tailrace.bench.hub import packet_socket
 from tailrace.bench.setting import Setting, check_alive
-from tailrace.bench.two_nodes import packet_socket
 from tailrace.errors import Failure
 from tailrace.fabric.network import Network
 from tailrace.process.plain import plain

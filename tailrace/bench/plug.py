@@ -19,10 +19,11 @@ from typing import Any
 from tailrace.bench import hotplug
 from tailrace.bench.guests import WAIT_SECONDS, ended, tester_at
 from tailrace.bench.model import Beside, Spread
-from tailrace.bench.own_node import OwnNode, own_folder
+from tailrace.bench.own_node import own_folder
 from tailrace.errors import Fault, Mistake
 from tailrace.functions.acceleration import acceleration
 from tailrace.functions.runtimes import STARTERS
+from tailrace.measure.own_node import OwnNode
 from tailrace.measure.progress import Reporter
 from tailrace.measure.tester import TESTER_PROGRAM
 from tailrace.node.client import Client

@@ -17,10 +17,11 @@ from pathlib import Path
 from typing import Any
 
 from tailrace.bench.model import Spread
-from tailrace.bench.own_node import OwnNode, own_folder, resident_mib
+from tailrace.bench.own_node import own_folder, resident_mib
 from tailrace.bench.setting import Setting
 from tailrace.errors import Failure, Mistake
 from tailrace.functions.runtimes import STARTERS
+from tailrace.measure.own_node import OwnNode
 from tailrace.measure.progress import Reporter
 from tailrace.node.client import Client
 from tailrace.process.process import cpu_seconds

@@ -14,10 +14,11 @@ from typing import Any
 
 from tailrace.bench import stand_in
 from tailrace.bench.model import Spread
-from tailrace.bench.own_node import OwnNode, own_folder
+from tailrace.bench.own_node import own_folder
 from tailrace.errors import Mistake
 from tailrace.functions.acceleration import acceleration
 from tailrace.functions.runtimes import STARTERS
+from tailrace.measure.own_node import OwnNode
 from tailrace.measure.progress import Reporter
 
 _SECONDS = {"process": 1.0, "container": 5.0, "machine": 20.0}

@@ -13,7 +13,7 @@ from rich.table import Table
 from rich.text import Text
 
 from tailrace.bench.dashboard import DashboardResult
-from tailrace.bench.migration import PUBLISHED_MS, MigrationResult
+from tailrace.bench.migration import MigrationResult
 from tailrace.bench.model import (
     OVS_DPDK,
     TAILRACE,
@@ -29,6 +29,7 @@ from tailrace.bench.plug import PUBLISHED_MS as PLUG_PUBLISHED_MS
 from tailrace.bench.plug import PlugResult, p99
 from tailrace.bench.service import ServiceResult
 from tailrace.bench.start import StartResult
+from tailrace.results.migration import PUBLISHED_MS
 
 
 @dataclass(frozen=True)

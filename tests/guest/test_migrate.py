@@ -12,7 +12,8 @@ from private_network import Network
 from running_node import needs_a_node, wait_until
 from two_nodes import Node, kill, two_nodes
 
-from tailrace.bench.two_nodes import Hub, spec_of
+from tailrace.bench.hub import Hub
+from tailrace.bench.migration import spec_of
 
 pytestmark = [
     *needs_a_node,
@@ -35,7 +36,7 @@ def nodes(tailrace: Path, images: Path) -> Iterator[tuple[Node, Node]]:
                 network.pair(f"{host}{side}", f"{host}{side}p")
         with two_nodes(tailrace, network) as (one, two):
             for core, (host, node) in enumerate((("one", one), ("two", two))):
-                node("up", node.spec(spec_of(core, (f"{host}0", f"{host}1"), arrives=node is two)))
+                node("up", node.spec(spec_of(core, (f"{host}0", f"{host}1"), node is two)))
             yield one, two
     finally:
         network.end()

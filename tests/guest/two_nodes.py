@@ -1,4 +1,4 @@
-"""Two nodes on one machine (`tailrace.bench.two_nodes`), as a user operates them. Their network is the test's."""
+"""Two nodes on one machine (`tailrace.measure.two_nodes`), as a user operates them. Their network is the test's."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from machine import BOOT
 from private_network import Network
 from running_node import Command, open_folder
 
-from tailrace.bench.two_nodes import Space
+from tailrace.measure.two_nodes import Space
 
 
 class Node(Command):

@@ -7,9 +7,9 @@ import json
 import pytest
 from rich.console import Console
 
-from tailrace.bench.migration import MigrationPlan, MigrationResult, Move
+from tailrace.bench.hub import Account
+from tailrace.bench.migration import MigrationPlan, MigrationResult, Move, spec_of
 from tailrace.bench.table import migration_table
-from tailrace.bench.two_nodes import Account, spec_of
 from tailrace.errors import Failure, Mistake
 from tailrace.spec.load import parse_spec
 
@@ -93,6 +93,6 @@ def test_what_is_not_measured_is_refused(times: int, rate: float) -> None:
 
 
 def test_both_nodes_say_the_same_of_the_machine() -> None:
-    here, there = (parse_spec(spec_of(0, ("veth0", "veth1"), arrives=arrives), "spec") for arrives in (False, True))
+    here, there = (parse_spec(spec_of(0, ("veth0", "veth1"), arrives), "spec") for arrives in (False, True))
     assert there.functions["first"].arrives and not here.functions["first"].arrives
     assert there.chains == here.chains

@@ -1,7 +1,4 @@
-"""Two nodes on one machine, each with a libvirt of its own: what both would share is a folder of its own in each one's
-mount namespace, and each has a host name. Their network is one namespace, of which no frame leaves; beside it stands a
-hub that sends frames to both nodes and counts what comes from either.
-"""
+"""A hub beside two nodes (`tailrace.measure.two_nodes`): it sends frames to both, and counts what comes from either."""
 
 from __future__ import annotations
 
@@ -11,36 +8,16 @@ import os
 import select
 import socket
 import struct
-import subprocess
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from itertools import pairwise
-from pathlib import Path
 
 from tailrace.errors import Failure
-from tailrace.process import hypervisor
-from tailrace.process.process import ProcessId, identify
-from tailrace.process.programs import system_program
+from tailrace.measure.two_nodes import wait_until
 
-FUNCTION = "first"
-_SPEC = """\
-fabric: {{idle: sleep, cores: [{core}]}}
-functions: {{{function}: {{kind: skeleton, runs: machine, latency: normal{arrives}}}}}
-chains: {{voice: [{{if: {ends[0]}}}, {function}, {{if: {ends[1]}}}]}}
-"""
-
-_OWN = ("run/libvirt", "var/lib/libvirt", "var/cache/libvirt", "var/log/libvirt")
-_SPACE = """\
-set -e
-for each in {own}; do mkdir -p {folder}/$each /$each; mount --bind {folder}/$each /$each; done
-mkdir -p /run/libvirt/common
-hostname {host}
-echo ready
-exec sleep infinity
-"""
 _LIBC = ctypes.CDLL(None, use_errno=True)
 _ALL = 3  # ETH_P_ALL
 _SO_RCVBUFFORCE = 33
@@ -48,57 +25,6 @@ _HEAD = bytes.fromhex("0200000000bb0200000000aa88b5")
 _NUMBER = struct.Struct(">Q")
 _FRAME = 60
 _LOOK_SECONDS = 0.1
-_END_SECONDS = 60.0
-
-
-def spec_of(core: int, ends: tuple[str, str], *, arrives: bool) -> str:
-    """A chain through a machine, between two interfaces; `arrives`: which comes from the other node."""
-    return _SPEC.format(core=core, ends=ends, function=FUNCTION, arrives=", arrives: true" if arrives else "")
-
-
-class Space:
-    """The namespaces of a node, which end with this process."""
-
-    def __init__(self, folder: Path, host: str, network: str) -> None:
-        """In a network namespace that is there. Raises Failure."""
-        script = _SPACE.format(own=" ".join(_OWN), folder=folder, host=host)
-        words = [system_program("ip"), "netns", "exec", network, "setpriv", "--pdeathsig", "KILL"]
-        words += ["unshare", "--mount", "--uts", "--propagation", "private", "sh", "-c", script]
-        self._holder = subprocess.Popen(
-            words, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
-        )
-        assert self._holder.stdout is not None
-        if self._holder.stdout.readline() != "ready\n":
-            said = self._holder.communicate()[1].strip()
-            raise Failure(f"a node's namespaces cannot be made: {said}")
-        self.libvirt = folder / "libvirt"
-        """Where its libvirt has its socket."""
-
-    @property
-    def within(self) -> list[str]:
-        """Put before a command, so that it runs there."""
-        return [system_program("nsenter"), "--target", str(self._holder.pid), "--mount", "--uts", "--net"]
-
-    @property
-    def environment(self) -> dict[str, str]:
-        """What a command there has beside that."""
-        return {hypervisor.ENVIRONMENT: str(self.libvirt)}
-
-    def _daemons(self) -> list[ProcessId]:
-        """libvirt's that run; one that was killed leaves its file."""
-        found = []
-        for file in self.libvirt.glob("*.pid"):
-            with suppress(OSError, ValueError):
-                found.append(identify(int(file.read_text())))
-        return [each for each in found if each is not None]
-
-    def end(self) -> None:
-        """Once nothing is up there: libvirt's daemons end by themselves. Raises Failure if they do not."""
-        try:
-            _wait(lambda: not self._daemons(), _END_SECONDS, "a node's libvirt does not end")
-        finally:
-            self._holder.kill()
-            self._holder.communicate()
 
 
 def packet_socket(network: str, interface: str) -> socket.socket:
@@ -218,7 +144,7 @@ class Hub:
             return self.from_(which) >= before + count
 
         try:
-            _wait(enough, seconds, "not enough frames come")
+            wait_until(enough, seconds, "not enough frames come")
         except Failure as error:
             came = [self.from_(each) for each in range(len(self._out))]
             raise Failure(f"{error}: {self.sent} were sent, {came[0]} and {came[1]} came of the nodes in all") from None
@@ -239,11 +165,3 @@ def _lost_in_a_full_queue() -> Iterator[None]:
     except OSError as error:
         if error.errno != errno.ENOBUFS:
             raise
-
-
-def _wait(what: Callable[[], bool], seconds: float, why: str) -> None:
-    deadline = time.monotonic() + seconds
-    while not what():
-        if time.monotonic() > deadline:
-            raise Failure(f"{why} in {seconds:g} s")
-        time.sleep(0.01)
