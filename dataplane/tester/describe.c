@@ -121,6 +121,7 @@ json_t *describe_stream(const struct tester *tester, const struct trial *trial, 
 			    json_real(clock_seconds(rate, stream->last_sent - stream->first_sent)));
 	json_object_set_new(result, "received_seconds",
 			    json_real(clock_seconds(rate, stream->last_received - stream->first_received)));
+	json_object_set_new(result, "longest_gap_ns", json_integer((json_int_t)clock_ns(rate, stream->longest_gap)));
 	json_object_set_new(result, "latency", describe_latency(&stream->latency));
 	json_object_set_new(result, "window", describe_window(stream));
 	json_object_set_new(result, "extents", describe_extents(&stream->sequence));

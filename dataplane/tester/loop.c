@@ -55,6 +55,8 @@ static inline void credit(struct trial *trial, struct stream *stream, const stru
 {
 	if (unlikely(stream->received == 0))
 		stream->first_received = now;
+	else if (unlikely(now - stream->last_received > stream->longest_gap))
+		stream->longest_gap = now - stream->last_received;
 	stream->last_received = now;
 	stream->received += latency->count;
 	stream->received_bytes += bytes;

@@ -8,7 +8,8 @@
  * it wraps.  With `learn`, learning frames go ahead of the trial's own (RFC 2544, section 23), so that a bridge knows
  * where to send these: one from each stream's receiving port to the sending one.  A stream's `count` ends it after so
  * many frames: a burst, where its rate is 0.  Of its `unsent` frames, `refused` became so while its port took none;
- * `held` counts the bursts that the port did not take whole. With `record` (seconds), trial.records gives the interval
+ * `held` counts the bursts that the port did not take whole; `longest_gap_ns` is the longest time without any of its
+ * frames, between two that came. With `record` (seconds), trial.records gives the interval
  * records (records.h) that have been closed, also while the trial runs, and again until they are given back: those
  * below `kept` are.  It says whether the trial has `ended`, so that no more will come.  Their counts are those since
  * the trial's start; their latency is the interval's. For tests of what takes days, trial.start begins with `age` as at

@@ -58,7 +58,8 @@ void trial_pretend_age(struct trial *trial, const struct clock_rate *rate)
 
 		if (stream->pace.step == 0)
 			continue;
-		stream->first_sent = stream->first_received = trial_now(trial) - clock_cycles(rate, trial->age);
+		stream->last_received = trial_now(trial);
+		stream->first_sent = stream->first_received = stream->last_received - clock_cycles(rate, trial->age);
 		stream->pace.sent = nb_frames;
 		stream->next += nb_frames;
 		stream->sent_bytes = stream->received_bytes = bytes;

@@ -58,6 +58,7 @@ struct stream {
 	uint64_t received;	    /* all copies */
 	uint64_t received_bytes;
 	uint64_t first_received, last_received;
+	uint64_t longest_gap; /* cycles between two bursts that brought frames of it */
 
 	struct interval *intervals;
 

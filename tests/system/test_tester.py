@@ -55,6 +55,8 @@ def assert_consistent(result: dict[str, Any]) -> None:
         assert max(interval["max_ns"] for interval in each["intervals"]) == latency["max_ns"]
         assert min(i["min_ns"] for i in each["intervals"] if i["received"]) == latency["min_ns"]
         assert 0 < latency["min_ns"] <= latency["sum_ns"] / latency["count"] <= latency["max_ns"]
+        between = 1e9 * each["received_seconds"]
+        assert between / each["received"] <= each["longest_gap_ns"] + 1 <= between + 2, "the mean, and all of them"
         starts = [interval["start"] for interval in each["intervals"]]
         assert starts == pytest.approx([i * result["interval"] for i in range(len(starts))])
 
