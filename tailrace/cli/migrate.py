@@ -6,6 +6,7 @@ from tailrace.cli.operate import ask_service
 from tailrace.cli.output import error_line, print_json, print_line, telling
 from tailrace.cli.table import PlainTable, print_table
 from tailrace.errors import ExitCode, Mistake
+from tailrace.functions.transfer import Limits
 from tailrace.spec.units import parse_duration, parse_size
 
 
@@ -26,14 +27,13 @@ def dry_run(name: str, host: str, *, as_json: bool) -> int:
     return ExitCode.MISTAKE
 
 
-def run(name: str, host: str, bandwidth: str | None, downtime: str, *, as_json: bool) -> int:
+def run(name: str, host: str, limits: Limits, *, as_json: bool) -> int:
     moved = ask_service(
         "migrate.run",
         show=not as_json,
         name=name,
         host=host,
-        bandwidth=_bytes(bandwidth),
-        downtime_ms=_milliseconds(downtime),
+        **limits.as_params(),
     )
     with telling(f"{name} is on {host}"):
         if as_json:
@@ -54,6 +54,11 @@ def cancel(name: str, *, as_json: bool) -> int:
     else:
         print_line(f"{name}: the move was cancelled." if cancelled else f"{name}: no move of it is at work.")
     return ExitCode.DONE
+
+
+def limits_of(bandwidth: str | None, downtime: str, connections: int | None) -> Limits:
+    """What a move may take, as the command line has it. Raises Mistake."""
+    return Limits(_bytes(bandwidth), _milliseconds(downtime), connections)
 
 
 def _bytes(text: str | None) -> int | None:

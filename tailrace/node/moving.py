@@ -47,6 +47,8 @@ _READY_SECONDS = 120.0
 """In which the other node has prepared the place; it may have another change to end first."""
 _DONE_SECONDS = 120.0
 """In which it forwards there, once it may go on."""
+_PARKED = "parked"
+"""What is told of the frames that waited for a machine which has arrived, beside `COUNTED`."""
 _LOOK_SECONDS = 0.02
 _TELL_SECONDS = 1.0
 _FORWARD_SECONDS = 2.0
@@ -144,11 +146,12 @@ class Receiving:
                     with suppress(TailraceError):
                         parking.give(side, [])
 
-    def drain(self) -> None:
-        """Waits until the machine has got all of them."""
+    def drain(self) -> int:
+        """Waits until the machine has got all of them; returns how many it has got."""
         with self._alone, suppress(TailraceError):
             if self._parking is not None:
-                self._parking.drain()
+                return self._parking.drain()
+        return 0
 
     def end(self) -> None:
         with self._alone, undisturbed():
@@ -196,6 +199,8 @@ class Moved:
     bytes: int
     forwarded: int
     """Frames that came for it here while it stood still, and were sent on."""
+    parked: int
+    """Frames that waited for it there, and that it got: with those."""
 
 
 @dataclass
@@ -221,7 +226,7 @@ class _Reception:
         if method == "migrate.ready":
             self.place = {"domain": str(params["domain"]), "name": str(params["name"])}
         elif method == "migrate.arrived":
-            self.taken = {key: int(params[key]) for key in COUNTED}
+            self.taken = {key: int(params[key]) for key in (*COUNTED, _PARKED)}
 
     def _receive(self) -> None:
         try:
@@ -268,6 +273,7 @@ def move(held: Held, name: str, host: str, limits: Limits, tell: Callable[[str],
         taken.get("rounds", 0),
         taken.get("bytes", 0),
         forwarded,
+        taken.get(_PARKED, 0),
     )
 
 

@@ -779,7 +779,7 @@ class Service:
     def _migrate(self, call: Call) -> Answer:
         assert isinstance(call.params, Migrate)
         given = call.params
-        limits = Limits(given.bandwidth, given.downtime_ms)
+        limits = Limits(given.bandwidth, given.downtime_ms, given.connections)
         moved = moving.move(self.held, given.name, given.host, limits, lambda text: call.tell("progress", text=text))
         self.server.publish("function.moved", given.name, to=given.host, pause_ms=moved.pause_ms)
         return asdict(moved)
@@ -800,8 +800,7 @@ class Service:
         self._expected = (given.name, go, receiving)
         try:
             applied, taken = moving.receive(self.held, given.name, Arrival(given.domain, ready, go, given_up))
-            receiving.drain()
-            call.tell("migrate.arrived", **taken)
+            call.tell("migrate.arrived", **taken, parked=receiving.drain())
         finally:
             self._expected = None
             receiving.end()

@@ -70,8 +70,8 @@ class Parking:
         """The other switch had these, behind those that it had before. Raises Failure."""
         self._call("park.give", park=self._parks[side], frames=list(frames))
 
-    def drain(self) -> None:
-        """Waits until all is delivered, while the guest takes any. Raises Failure."""
+    def drain(self) -> int:
+        """Waits until all is delivered, while the guest takes any; returns how many frames were. Raises Failure."""
         began = changed = time.monotonic()
         waiting, delivered = self._count()
         while waiting and (now := time.monotonic()) < min(changed + _STILL_SECONDS, began + _DRAIN_SECONDS):
@@ -79,6 +79,7 @@ class Parking:
             before = delivered
             waiting, delivered = self._count()
             changed = now if delivered != before else changed
+        return delivered
 
     def end(self) -> None:
         """Drops and counts what is left. A switch that is lost has none."""
