@@ -20,6 +20,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from tailrace.errors import Failure, Mistake
+from tailrace.functions.loaders import OURS, foreign_loaders
 from tailrace.process.plain import last_line
 from tailrace.process.programs import system_program
 
@@ -80,6 +81,14 @@ def check_disk(image: Path, user: int, firmware: str | None = None) -> str:
     why_not = boots_not(begin, size, firmware)
     if why_not is not None:
         raise Mistake(f"{image}: {why_not}")
+    if firmware == "uefi":
+
+        def read(at: int, count: int) -> bytes:
+            return _read(user, image, kind, at, min(count, size - at)) if at < size and count else b""
+
+        others = foreign_loaders(begin, read)
+        if others:
+            raise Mistake(f"{image}: is for another architecture: UEFI finds {', '.join(others)}, and not {OURS}")
     return firmware
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import random
 import shutil
 import struct
 import subprocess
@@ -17,6 +18,7 @@ from test_machines import SETTING
 from tailrace.errors import Mistake
 from tailrace.functions import disks
 from tailrace.functions.domain import Disks, domain_xml
+from tailrace.functions.loaders import foreign_loaders
 from tailrace.plan.make import make_plan
 from tailrace.resources.topology import Cpu
 from tailrace.spec.load import parse_spec
@@ -77,6 +79,60 @@ def test_a_boot_disk_is_sound_and_the_same_for_the_same_files(tmp_path: Path) ->
     user = os.geteuid()
     assert disks.check_disk(tmp_path / "a.raw", user) == "bios"
     assert disks.check_disk(tmp_path / "a.raw", user, "uefi") == "uefi"
+
+
+GPT = (
+    b"EFI PART".ljust(72, b"\0")
+    + struct.pack("<QII", 2, 128, 128).ljust(440, b"\0")
+    + (bytes.fromhex("28732ac11ff8d211ba4b00a0c93ec93b") + bytes(16) + struct.pack("<QQ", 2048, 98304 + 2047)).ljust(
+        128, b"\0"
+    )
+)
+
+
+@needs_tools
+@pytest.mark.parametrize("fat32", [False, True])
+@pytest.mark.parametrize("gpt", [False, True])
+def test_an_image_of_another_architecture_is_named(tmp_path: Path, *, fat32: bool, gpt: bool) -> None:
+    """By the loader that UEFI would start, in a FAT of 16 or 32 bits, in either kind of partition table."""
+    disk, user = tmp_path / "arm.raw", os.geteuid()
+    disks.make_boot_disk(disk, {"vmlinuz": b"x", "grub/a long name": b"x"})
+    sectors = 98304
+    with disk.open("r+b") as file:
+        file.truncate((2048 + sectors) * 512)
+        file.write(bytes(446) + struct.pack("<B3xB3xII", 0, 0xEE if gpt else 0xEF, 2048, sectors))
+        if gpt:
+            file.seek(512)
+            file.write(GPT)
+            file.seek(512 + 32)
+            file.write(struct.pack("<Q", 2048 + sectors - 1))
+    at = f"{disk}@@{2048 * 512}"
+    subprocess.run(
+        ["mformat", "-i", at, *(["-F"] if fat32 else []), "-T", str(sectors), "-h", "255", "-s", "63", "::"], check=True
+    )
+    subprocess.run(["mmd", "-i", at, "::/grub", "::/EFI", "::/EFI/debian", "::/EFI/BOOT"], check=True)
+    (tmp_path / "loader").write_bytes(b"MZ")
+    assert disks.check_disk(disk, user, "uefi") == "uefi"  # nobody knows what its owner has in mind
+    subprocess.run(["mcopy", "-i", at, tmp_path / "loader", "::/EFI/BOOT/BOOTAA64.EFI"], check=True)
+    with pytest.raises(Mistake, match=r"arm\.raw: is for another architecture: UEFI finds BOOTAA64\.EFI, and not"):
+        disks.check_disk(disk, user)
+    subprocess.run(["mcopy", "-i", at, tmp_path / "loader", "::/EFI/BOOT/BOOTX64.EFI"], check=True)
+    assert disks.check_disk(disk, user) == "uefi"
+
+
+def test_a_disk_that_says_anything_is_no_more_than_looked_at() -> None:
+    """Random sectors, and those of a sound beginning: it ends, asks for little, and raises nothing."""
+    numbers = random.Random(5)
+
+    def read(at: int, count: int) -> bytes:
+        assert at >= 0 and 0 <= count <= 32 << 10
+        return numbers.randbytes(count) if numbers.random() < 0.9 else numbers.randbytes(count // 2)
+
+    for _ in range(2000):
+        begin = bytearray(numbers.randbytes(1024))
+        begin[512:520] = b"EFI PART" if numbers.random() < 0.5 else begin[512:520]
+        begin[450] = 0xEF
+        assert foreign_loaders(bytes(begin), read) == []
 
 
 @needs_tools
