@@ -123,6 +123,12 @@ def switch(binaries: Path, tmp_path: Path) -> Iterator[RunningSwitch]:
     yield from _running_switch(binaries, tmp_path)
 
 
+@pytest.fixture(scope="module")
+def shared_switch(binaries: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningSwitch]:
+    """One for all tests of a module, whose machines are too."""
+    yield from _running_switch(binaries, tmp_path_factory.mktemp("shared"))
+
+
 @pytest.fixture
 def lasting_switch(binaries: Path, tmp_path: Path) -> Iterator[RunningSwitch]:
     """Another one, for what has to go on while that is killed."""

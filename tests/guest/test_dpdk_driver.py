@@ -102,8 +102,8 @@ class Function:
             raise AssertionError(f"{error}\n{self.running.output()}") from None
 
 
-def boot(folder: Path, nics: Sequence[Nic], accelerator: str) -> Machine:
-    return Machine(folder, "vnf", Hardware(nics, memory=384, layers=("base", "dpdk")), accelerator=accelerator)
+def boot(folder: Path, nics: Sequence[Nic], accelerator: str, memory: int = 384) -> Machine:
+    return Machine(folder, "vnf", Hardware(nics, memory=memory, layers=("base", "dpdk")), accelerator=accelerator)
 
 
 def inside(paths: Mapping[str, Path], options: dict[str, Value], queues: int = 1, *, server: bool = False) -> list[Nic]:
@@ -174,24 +174,6 @@ def test_every_frame_crosses_a_function_in_a_machine(
         assert_all_arrived(tester.trial(both_ways(1000, frames=[64, 256, 1518]), 1.0, wait=5.0))
         function.running.end()
         assert drops(switch, *ENDS, *INSIDE) == before
-
-
-@pytest.mark.requires_program("iperf3")
-def test_stock_linux_guests_reach_each_other_through_testpmd_in_a_machine(
-    switch: RunningSwitch, tmp_path: Path, paths: dict[str, Path], accelerator: str
-) -> None:
-    """By ping, TCP both ways and UDP."""
-    west, east = (
-        Machine(tmp_path, name, Hardware([Nic(paths[name], options={"mac": mac(number)})]), accelerator=accelerator)
-        for number, name in enumerate(ENDS, 11)
-    )
-    with west, east, boot(tmp_path, inside(paths, {}), accelerator) as machine:
-        function = Function(switch, machine, TESTPMD)
-        function.wait_state("up")
-        for number, client in enumerate((west, east), 1):
-            linux.configure(client, number)
-        linux.exchange(west, east)
-        assert_no_fault(switch, *ENDS, *INSIDE)
 
 
 @pytest.mark.whole
