@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <string.h>
 
-#include "steer/pin.h"
 #include "steer/matches.h"
+#include "steer/pin.h"
 #include "switch/model_read.h"
 
 static bool read_replica(struct reader *reader, const struct place *at, json_t *object, const char *function,

@@ -6,9 +6,9 @@
 #include <rte_cycles.h>
 
 #include "common/log.h"
+#include "steer/matches.h"
 #include "switch/apply.h"
 #include "switch/generation.h"
-#include "steer/matches.h"
 #include "switch/observe.h"
 #include "switch/switch.h"
 
