@@ -145,7 +145,8 @@ static void raise_joined(struct interrupts *interrupts, struct interrupts_run *r
 	}
 	if (join(interrupts, &run->after) < 0)
 		return;
-	run->ipis = atomic_load_explicit(&interrupts->page->ipis, memory_order_relaxed);
+	if (run->path == INTERRUPTS_IPI)
+		run->ipis = atomic_load_explicit(&interrupts->page->ipis, memory_order_relaxed);
 	run->fault = clocks_agree(&run->before, &run->after, SAME_RATE) ? INTERRUPTS_WELL : INTERRUPTS_CLOCKS;
 }
 

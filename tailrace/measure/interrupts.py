@@ -251,7 +251,12 @@ class Side:
             name=self.side,
             kind="interrupts",
             ports=(f"vhost-server:{_nic_of(socket).absolute()}",) if "vring" in self.paths else (),
-            place=Place(core, tuple(sorted({core, *control})), cores=(core, control[0]) if pair else (core,)),
+            # Of two virtual CPUs the first has the last of these.
+            place=Place(
+                control[0] if pair else core,
+                tuple(sorted({core, *control})),
+                cores=(control[0], core) if pair else (core,),
+            ),
             cpus=2 if pair else 1,
             most_cpus=2 if pair else 1,
             # Its second CPU shares one with the sender, and must not keep it.
@@ -264,7 +269,9 @@ class Side:
             image=guest.image or image,
             domain=_DOMAIN.format(socket=socket.absolute()),
             # no_timer_check: with interrupt remapping, Linux panics where an emulated timer is late while it boots.
-            in_place=f"intel_iommu=on no_timer_check tailrace.vfio={_DEVICE} tailrace.run={','.join(words)}",
+            in_place=f"intel_iommu=on no_timer_check tailrace.vfio={_DEVICE} tailrace.run={','.join(words)}"
+            # Devices' interrupts where the receiver is.
+            + (" irqaffinity=0" if pair else ""),
         )
         return InMachine().start(launcher, instance).process
 

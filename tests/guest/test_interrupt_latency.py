@@ -36,10 +36,11 @@ def test_receivers_in_machines_take_turns_with_one_of_the_host(command: Command)
     for name, trial in found.items():
         if name == "timer":
             continue
-        assert trial["samples"] > 0 and trial["latency_us"]["min"] > 0, name
+        assert trial["samples"] > 0 and trial["latency_us"]["max"] > 0, name
         assert trial["samples"] + trial["budget"]["missed"] == 200, name
         causes = Causes.model_validate(trial["causes"])
-        assert len(causes.frames) == min(100, trial["samples"]) - causes.unexamined > 0, name
+        assert len(causes.frames) == min(100, trial["samples"]) - causes.unexamined, name
+        assert causes.frames or not name.startswith("interrupt-"), name
         check_adds_up(causes)
     for name in machines:
         assert any(note.startswith(f"{name}: its clock") for note in run["notes"]), run["notes"]
