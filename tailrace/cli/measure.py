@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from tailrace.cli import complete, exits, interrupts, matrix, measure_host
+from tailrace.cli import complete, exits, interrupts, matrix, measure_host, measure_migration
 from tailrace.cli.commands import MeasureOptions, measure
 from tailrace.cli.options import DEFAULT_RUNS, HugeOption, JsonOption, RepeatOption, RunsOption
 from tailrace.cli.output import note, run_command
@@ -34,6 +34,7 @@ app = typer.Typer(
 app.command()(matrix.matrix)
 app.command()(exits.exits)
 app.command()(interrupts.interrupts)
+app.command()(measure_migration.migration)
 
 SpecArgument = Annotated[
     Path | None,

@@ -75,6 +75,17 @@ class Network:
         self._ip("link", "set", name, "up")
         return name
 
+    def hub(self, end: str, others: Sequence[str]) -> str:
+        """A bridge that sends each frame of one interface to all others, and what comes from these to that one alone.
+        It learns nothing, so whoever answers changes nothing."""
+        name = self.bridge([end, *others])
+        self._ip("link", "set", name, "type", "bridge", "ageing_time", "0")
+        for each in (end, *others):
+            self._ip("link", "set", each, "type", "bridge_slave", "learning", "off")
+        for each in others:
+            self._ip("link", "set", each, "type", "bridge_slave", "isolated", "on")
+        return name
+
     def remove(self) -> None:
         """Removes it with all that is in it. Raises Failure."""
         problem = self._state.undo(self._record)

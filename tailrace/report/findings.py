@@ -24,6 +24,7 @@ from tailrace.report.figures import (
 )
 from tailrace.report.lines import Chart, Line
 from tailrace.report.marks import bound_remark, by_bound, by_floor, by_sent, short_remark
+from tailrace.report.migration import moves
 from tailrace.report.rounds import figure, remark
 from tailrace.report.section import Section as Section
 from tailrace.report.share import shares
@@ -35,6 +36,7 @@ from tailrace.results.findings import (
     ReorderFinding,
     ThroughputFinding,
 )
+from tailrace.results.migration import MigrationFinding
 from tailrace.results.model import Run, Trial, sent_of
 from tailrace.results.no_loss import Bound
 from tailrace.results.pooled import COMPARING
@@ -69,6 +71,8 @@ def sections(run: Run) -> Iterator[Section]:
     exits = [each for each in run.findings if isinstance(each, ExitsFinding)]
     if exits:
         yield _exits(exits)
+    if moved := [each for each in run.findings if isinstance(each, MigrationFinding)]:
+        yield moves(moved)
     orders = [each for each in run.findings if isinstance(each, ReorderFinding)]
     if orders:
         yield _reorder(orders)
@@ -76,7 +80,11 @@ def sections(run: Run) -> Iterator[Section]:
     yield from heats(run.findings)
     yield from shares(run.findings)
     yield from cells_table(run.findings)
-    if run.repeat > 1 and run.trials and not any(isinstance(each, COMPARING) for each in run.findings):
+    if (
+        run.repeat > 1
+        and run.trials
+        and not any(isinstance(each, (*COMPARING, MigrationFinding)) for each in run.findings)
+    ):
         standing = [trial for trial in in_order(run) if trial.attempt is None]
         yield from _repeated(standing, rates(run), chains(run))
 

@@ -23,8 +23,10 @@ from tailrace.report.figures import (
     rates,
 )
 from tailrace.report.marks import by_bound, by_sent
+from tailrace.report.migration import within
 from tailrace.results.comparison import ComparisonFinding
 from tailrace.results.findings import BurstFinding, ThroughputFinding
+from tailrace.results.migration import PUBLISHED_MS, MigrationFinding
 from tailrace.results.model import Run, Trial, sent_of
 from tailrace.results.pooled import COMPARING
 from tailrace.results.share import ShareFinding
@@ -136,8 +138,21 @@ def _of_findings(run: Run) -> Iterator[str]:
         longest = spread([each.average for each in bursts if each.frames])
         if longest is not None:
             yield f"{_name(bursts[0])}: bursts of {count(round(longest.median))} frames without loss"
-    if run.trials:
+    if moved := [each for each in run.findings if isinstance(each, MigrationFinding)]:
+        yield from _of_moves(run, moved)
+    elif run.trials:
         yield from _of_trials(run)
+
+
+def _of_moves(run: Run, found: list[MigrationFinding]) -> Iterator[str]:
+    for rounds in by_case(found):
+        names = [each.trial for each in rounds]
+        lost = _lost(run, [trial for trial in run.trials if trial.name in names])
+        outage = of_rounds([1e3 * each.outage_ms for each in rounds])
+        yield (
+            f"{_name(rounds[0])}: outage {outage}, at most {PUBLISHED_MS:g} ms in {within(rounds)} of {len(rounds)} "
+            f"moves; {lost}"
+        )
 
 
 def _of_pairs(run: Run) -> Iterator[str]:
@@ -158,7 +173,7 @@ def _of_pairs(run: Run) -> Iterator[str]:
                     yield f"{_name(finding)}, {plain(part.direction)}: {plain(finding.function)} adds {adds} on average"
 
 
-def _name(found: ThroughputFinding | BurstFinding | ComparisonFinding | ShareFinding) -> str:
+def _name(found: ThroughputFinding | BurstFinding | ComparisonFinding | MigrationFinding | ShareFinding) -> str:
     functions = found.functions
     chain = "device" if functions is None else f"{functions} VNF{'' if functions == 1 else 's'}"
     return f"{chain}, {profile_name(found.profile)}"

@@ -13,6 +13,7 @@ from typing import Literal
 
 from tailrace.results.comparison import ComparisonFinding
 from tailrace.results.findings import BurstFinding, LossFinding, ReorderFinding, ThroughputFinding
+from tailrace.results.migration import MigrationFinding
 from tailrace.results.model import Latency, Run, Trial, sent_of
 from tailrace.results.no_loss import Bound
 from tailrace.results.record import is_near_floor
@@ -182,6 +183,9 @@ def of_findings(run: Run) -> dict[str, ByFigure]:
         elif isinstance(each, ReorderFinding):
             for name, order in (("together", each.together), ("apart", each.apart)):
                 add(f"reordered, {name}", "%", 100 * order.ratio)
+        elif isinstance(each, MigrationFinding):
+            for figure in ("outage", "pause", "switch", "total"):
+                add(figure, "ms", getattr(each, f"{figure}_ms"))
         elif isinstance(each, BurstFinding) and each.frames:
             add("longest burst", "frames", each.average)
         elif isinstance(each, ComparisonFinding):

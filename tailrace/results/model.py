@@ -22,6 +22,7 @@ from tailrace.results.comparison import ComparisonFinding, MatrixCell, Place, pl
 from tailrace.results.findings import BurstFinding, ExitsFinding, LossFinding, ReorderFinding, ThroughputFinding
 from tailrace.results.host import HostSoak, HostTrial
 from tailrace.results.migrate import migrate
+from tailrace.results.migration import MigrationFinding
 from tailrace.results.no_loss import NoLossRate
 from tailrace.results.pooled import Pooled, pooled_of
 from tailrace.results.record import FAULTS, Sent, name_in_round
@@ -352,6 +353,7 @@ Finding = Annotated[
     | LossFinding
     | BurstFinding
     | ExitsFinding
+    | MigrationFinding
     | ReorderFinding
     | ComparisonFinding
     | MatrixCell

@@ -14,6 +14,7 @@ from tailrace.results.findings import (
     SearchTrial,
     ThroughputFinding,
 )
+from tailrace.results.migration import MigrationFinding
 from tailrace.results.record import Measurement, is_near_floor
 from tailrace.results.share import Contribution, ShareFinding
 from tailrace.results.share import Side as ShareSide
@@ -42,6 +43,8 @@ def figures(finding: Measurement) -> Iterator[Line]:
         yield from _burst(finding)
     elif isinstance(finding, ExitsFinding):
         yield from _exits(finding)
+    elif isinstance(finding, MigrationFinding):
+        yield from _migration(finding)
     elif isinstance(finding, ReorderFinding):
         yield from _reorder(finding)
     elif isinstance(finding, ComparisonFinding):
@@ -115,6 +118,13 @@ def _exits(finding: ExitsFinding) -> Iterator[Line]:
     yield {"figure": "exits_per_packet", "value": finding.each_packet}
     for reason, number in finding.reasons.items():
         yield {"figure": f"exits {reason}", "value": number}
+
+
+def _migration(finding: MigrationFinding) -> Iterator[Line]:
+    for name in ("outage_ms", "pause_ms", "switch_ms", "total_ms", "forwarded", "parked", "rounds"):
+        yield {"figure": name, "value": getattr(finding, name)}
+    for stream, value in finding.outages_ms.items():
+        yield {"figure": f"outage_ms {stream}", "value": value}
 
 
 def _reorder(finding: ReorderFinding) -> Iterator[Line]:

@@ -317,6 +317,32 @@ class Exits(Traffic):
     duration: Annotated[Duration, _in_range(0.1, 600)] = Field(5.0, validate_default=False, description="of each trial")
 
 
+class Migration(Traffic):
+    """How long a machine's traffic stops when it moves to another node while it runs, and what becomes of frames."""
+
+    frames: Frames = Field([64], validate_default=False, description="each is measured on its own")
+    flows: int = Field(
+        2, ge=1, le=MOST_STREAMS, description="UDP flows in each direction, each a stream whose outage is measured"
+    )
+    rate: PacketRate = Field(
+        200,
+        validate_default=False,
+        description="in each direction, all flows together, in packets a second; the outage is known to the time "
+        "between two packets of a flow",
+    )
+
+    @model_validator(mode="after")
+    def _flows_are_known(self) -> Migration:
+        if self.pcap is not None:
+            raise ValueError("a capture's flows are not known; expected frames")
+        if self.rate / self.flows < 10:
+            raise ValueError(
+                f"{self.rate:g} packets a second in {self.flows} flows say little of an outage; expected at least 10 "
+                "packets a second of each flow"
+            )
+        return self
+
+
 class Test(Model):
     """Something to measure: exactly one of these."""
 
@@ -331,6 +357,7 @@ class Test(Model):
     noise: Noise | None = None
     share: Share | None = None
     exits: Exits | None = None
+    migration: Migration | None = None
 
     @model_validator(mode="after")
     def _exactly_one(self) -> Test:

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from machine import BOOT
+from machine import BOOT, REPOSITORY
 from running_node import Command, needs_a_node, open_folder
 
 pytestmark = [
@@ -43,6 +43,16 @@ def test_a_machine_moves_to_and_fro(bench: Callable[..., dict[str, Any]]) -> Non
         assert 0 < move["pause_ms"] < move["total_ms"] and move["bytes"] > 128 << 20 and move["rounds"] > 0
         assert move["frames"]["received"] >= 200 and 0 < move["frames"]["outage_ms"] < move["total_ms"]
     assert {each["count"] for each in result["times_ms"].values()} == {2}
+
+
+def test_a_spec_s_machine_moves_between_nodes_that_are_made_for_it(command: Command) -> None:
+    spec = command.spec((REPOSITORY / "examples/migration.yaml").read_text())
+    run = json.loads(command("measure", "migration", spec, "--repeat", "2", "--json").stdout)
+    assert run["valid"] and [each["round"] for each in run["findings"]] == [1, 2]
+    for found in run["findings"]:
+        assert 0 < found["pause_ms"] < found["total_ms"] and found["bytes"] > 128 << 20
+        assert len(found["outages_ms"]) == 4 and found["duplicate"] == found["out_of_sequence"] == 0
+    assert {each["figure"] for each in run["pooled"]} >= {"outage_ms", "pause_ms", "parked"}
 
 
 def test_a_pool_beside_hot_plug(bench: Callable[..., dict[str, Any]]) -> None:

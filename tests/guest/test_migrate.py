@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 from private_network import Network
-from running_node import needs_a_node, wait_until
+from running_node import Command, needs_a_node, open_folder, wait_until
 from two_nodes import Node, kill, two_nodes
 
 from tailrace.bench.hub import Hub
@@ -62,12 +62,19 @@ def place(nodes: tuple[Node, Node]) -> int:
     return found.index(1)
 
 
-def begin_slowly(source: Node, target: Node) -> subprocess.Popen[str]:
+def begin_slowly(source: Node, target: Node, *more: str) -> subprocess.Popen[str]:
     """A move that does not come to an end by itself; on return the target has a machine that is being filled."""
-    moving = source.begin("migrate", "first", target.state, "--bandwidth", "1MiB")
+    moving = source.begin("migrate", "first", target.state, "--bandwidth", "1MiB", *more)
     wait_until(lambda: target.machines() or moving.poll() is not None, 60)
     assert moving.poll() is None, moving.communicate()
     return moving
+
+
+def connections(network: Network) -> int:
+    """By how many QEMU is sending; the ports of those that receive are libvirt's."""
+    return len(
+        network.run("ss", "-Htn", "state", "established", "( dport >= :49152 and dport <= :49215 )").splitlines()
+    )
 
 
 def test_it_moves_and_every_frame_is_accounted_for(nodes: tuple[Node, Node], traffic: Hub) -> None:
@@ -95,7 +102,8 @@ def test_a_move_that_fails_or_is_cancelled_leaves_it_where_it_is(nodes: tuple[No
     kill(target.machine(name))
     error = moving.communicate(timeout=60)[1]
     assert moving.returncode == 1 and "first goes on here" in error
-    moving = begin_slowly(source, target)
+    moving = begin_slowly(source, target, "--connections", "3")
+    wait_until(lambda: connections(source.network) == 3 + 1, 60)
     assert json.loads(source("migrate", "first", "--cancel", "--json").stdout)["cancelled"]
     error = moving.communicate(timeout=60)[1]
     assert moving.returncode == 130 and "first goes on here" in error
@@ -119,6 +127,44 @@ def test_a_host_is_drained(nodes: tuple[Node, Node], traffic: Hub) -> None:
     assert "Nothing runs here any more" in source(*words[:-1]).stdout
     again = json.loads(source(*words).stdout)
     assert again["moves"] == [] and again["stays"] == {}
+
+
+def lead_to_both(network: Network, end: str, others: list[str]) -> None:
+    """A cable of the tester's, whose frames go to all of these and whose own come from each."""
+    network.pair(end, f"{end}p")
+    network.run("ip", "link", "add", f"{end}b", "type", "bridge", "forward_delay", "0", "ageing_time", "0")
+    network.run("ip", "link", "set", f"{end}b", "up")
+    for each in (f"{end}p", *others):
+        network.run("ip", "link", "set", each, "master", f"{end}b")
+    for each in others:
+        network.run("ip", "link", "set", each, "type", "bridge_slave", "isolated", "on")
+
+
+def test_the_tester_measures_the_outage(nodes: tuple[Node, Node], tailrace: Path) -> None:
+    one, two = nodes
+    network, source = one.network, place(nodes)
+    try:
+        for side in (0, 1):
+            lead_to_both(network, f"end{side}", [f"one{side}p", f"two{side}p"])
+        with open_folder() as folder:
+            program = folder / "tailrace"
+            program.write_text(f'#!/bin/sh\nexec {" ".join(network.within)} {tailrace} "$@"\n')
+            program.chmod(0o755)
+            command = Command(program, folder)
+            words = ("--hosts", one.state, two.state, "--between", "if:end0", "if:end1", "--connections", "2", "--json")
+            spec = command.spec(spec_of(0, ("a", "b"), False))
+            run = json.loads(command("measure", "migration", spec, *words).stdout)
+    finally:
+        for side in (0, 1):
+            network.run("ip", "link", "del", f"end{side}b")
+            network.run("ip", "link", "del", f"end{side}")
+    assert place(nodes) == 1 - source
+    (found,), (trial,) = run["findings"], run["trials"]
+    assert set(found["outages_ms"]) == {"a-to-b-0", "a-to-b-1", "b-to-a-0", "b-to-a-1"}
+    assert all(0 < each < found["total_ms"] for each in found["outages_ms"].values())
+    assert found["pause_ms"] > 0 and found["switch_ms"] > 0 and found["rounds"] > 0
+    assert (found["lost"], found["duplicate"], found["out_of_sequence"]) == (0, 0, 0), found
+    assert run["valid"] and trial["name"] == found["trial"] and trial["directions"][0]["received"] > 0
 
 
 def libvirt_of_the_source(source: Node, _: Node) -> int:
