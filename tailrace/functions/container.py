@@ -51,7 +51,6 @@ class InContainer(Starter):
     name = "container"
     listens = True
     hands_over = True
-    networks = True
     threads = True
     buffers_mib = BUFFERS_MIB
     patience = 30.0

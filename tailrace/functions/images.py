@@ -47,9 +47,12 @@ _MODULES = (
     "vfio_pci",
     "vfio_iommu_type1",
 )
+_NETWORK_MODULES = ("tun", "8021q")
+"""Of a router, whose routes are those of the kernel inside."""
 _DISK_RUN = f"tailrace-vnf,skeleton,--mode,poll,--core,0,--memory,64,--huge,--commands,{agent.COMMANDS}"
+_PROGRAMS = ("ip",)
 _TUNING_PROGRAMS = ("chrt", "cyclictest")
-"""That Debian's busybox has not."""
+"""Of these Debian's busybox has none, or one that can do less."""
 _DISK_MODULES = ("virtio_blk", "vfat", "nls_cp437", "nls_ascii")
 _ARGUMENTS = f"console=ttyS0 panic=-1 quiet tailrace.ports=any tailrace.pages=36 tailrace.run={_DISK_RUN}"
 _SYSLINUX = f"""\
@@ -255,7 +258,8 @@ def build_machine_image(
     own = [portable_program(INTERRUPT_RECEIVER)]
     with suppress(Mistake):  # it is built where clang and libbpf are
         own.append(portable_program(PRIORITY_AGENT))
-    more = [Path(system_program(each)) for each in (*(_TUNING_PROGRAMS if profile else ()), *programs)]
+    wanted = dict.fromkeys((*_PROGRAMS, *(_TUNING_PROGRAMS if profile else ()), *programs))
+    more = [Path(system_program(each)) for each in wanted]
     try:
         folder.mkdir(mode=0o755, parents=True, exist_ok=True)
     except OSError as error:
@@ -274,8 +278,10 @@ def build_machine_image(
     with _unpacked(package) as archive:
         vmlinuz = _member(archive, r"\./boot/vmlinuz-.*")
         modules = _modules(archive, (*_MODULES, *(_DISK_MODULES if disk else ())))
-    files |= {f"/lib/modules/{each}.ko": data for each, data in modules.items()}
-    files["/lib/modules/order"] = "".join(f"/lib/modules/{each}.ko\n" for each in modules).encode()
+        network = _modules(archive, _NETWORK_MODULES)
+    files |= {f"/lib/modules/{each}.ko": data for each, data in (modules | network).items()}
+    for name, order in (("order", list(modules)), ("network", [each for each in network if each not in modules])):
+        files[f"/lib/modules/{name}"] = "".join(f"/lib/modules/{each}.ko\n" for each in order).encode()
     image = store(folder, package.stem, {"vmlinuz": vmlinuz, "initramfs": cpio(files)}, profile, programs)
     if disk:
         with _unpacked(_package("grub-efi-amd64-bin")) as archive:

@@ -40,6 +40,7 @@ from tailrace.functions.domain import (
 from tailrace.functions.guest_tuning import kernel_arguments, tune
 from tailrace.functions.images import DEFAULT, Image, images_folder, machine_image
 from tailrace.functions.names import outer_name
+from tailrace.functions.namespace import network_commands
 from tailrace.functions.priority import follow, priority_range, priority_words
 from tailrace.functions.program import BUFFERS_MIB, NAME, READY, function_command, wait_until_ready
 from tailrace.functions.runtime import Arrival, Behind, Instance, Origin, Started, Starter, Used
@@ -68,6 +69,11 @@ _SPARE_PAGES = 4
 """Huge pages inside, beside those of packet buffers and tables."""
 VCPU_PRIORITY = 1
 """Of the CPUs of a machine that has its own: below all that the kernel does at real-time priority."""
+_LINES = 200
+"""Of what its kernel is told of the network, in one request."""
+_IP = "/usr/bin/ip"
+"""By its path: busybox's shell would run its own, which can do less."""
+_HAS_IP = f"[ -e {_IP} ] || {{ echo 'its image has no ip(8); build it again: tailrace image build'; exit 1; }}"
 _ENDED = "the function has ended with status 0"
 """What a machine says last (functions/guest/init) whose function has ended well."""
 _PROFILE = re.compile(r"\btailrace\.profile=(\w+)")
@@ -90,6 +96,7 @@ class InMachine(Starter):
     passes = True
     last_lines = 5
     several = True
+    own_kernel = True
     patience = 240.0
     """An emulated one boots for ten seconds on an idle host."""
 
@@ -179,6 +186,7 @@ class InMachine(Starter):
         _as_started(launcher.logs, instance.name).write_text(xml)
         recorded = Process(instance.name, process.pid, process.start, _QEMU, runtime=self.name, outside=name)
         launcher.state.add(recorded)
+        _note_network(launcher, instance)
         if isinstance(instance.origin, Arrival):
             launcher.state.keep_change()  # it goes on once its chain leads to it
             with launcher.log(instance.name).open("a") as said:
@@ -190,6 +198,7 @@ class InMachine(Starter):
     def wait(self, launcher: Launcher, process: Process, place: Place, deadline: float, *, says: bool = True) -> None:
         if says:
             wait_until_ready(launcher, process, deadline, self.last_lines)
+            _give_network(launcher, process.name)
             if profile := machine_profile(launcher.logs, process.name):
                 tune(agent.beside(launcher.log(process.name)), profile)
             bounds = priority_range(_as_started(launcher.logs, process.name))
@@ -306,6 +315,35 @@ def _make_disks(launcher: Launcher, instance: Instance, setting: MachineSetting,
     else:
         make_overlay(disks.image, disks.overlay, qemu_user())
     make_seed(disks.seed, files, qemu_user())
+
+
+def _network_of(logs: Path, name: str) -> Path:
+    """Where stands what the kernel of a machine is told of its function's network once that runs."""
+    return logs / f"{name}.network"
+
+
+def _note_network(launcher: Launcher, instance: Instance) -> None:
+    """One that goes on from somewhere has all that; a copy is told anew."""
+    file, network, origin = _network_of(launcher.logs, instance.name), instance.inner_network, instance.origin
+    file.unlink(missing_ok=True)
+    if network is None or isinstance(origin, Arrival) or (origin is not None and not origin.copy):
+        return
+    # Of the function, so that neighbours know those of an instance that replaces another.
+    name = outer_name(launcher.state.folder, instance.name.partition("@")[0])
+    macs = [mac_address(name, number) for number in range(len(instance.ports))]
+    file.write_text("".join(f"{line}\n" for line in network_commands(network, macs)))
+
+
+def _give_network(launcher: Launcher, name: str) -> None:
+    try:
+        lines = _network_of(launcher.logs, name).read_text().splitlines()
+    except FileNotFoundError:
+        return
+    for first in range(0, len(lines), _LINES):
+        told = "\n".join(
+            [": its network", _HAS_IP, f"{_IP} -batch - <<'END'", *lines[first : first + _LINES], "END", ""]
+        )
+        agent.ask(agent.beside(launcher.log(name)), told)
 
 
 def _as_started(logs: Path, name: str) -> Path:

@@ -1,5 +1,5 @@
 """The network namespace that a function lives in, where its kind has one, with a TAP interface for each of its ports,
-its addresses and its routes.
+its addresses and its routes; and the same for one that has a kernel of its own, in a machine.
 
 It is the function's, and not an instance's: what an operator or a routing daemon has set in it stays when the function
 is restarted. The TAP interfaces are those of the function's own group, so it opens them without a capability.
@@ -11,6 +11,7 @@ from __future__ import annotations
 import ipaddress
 import json
 import os
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -47,6 +48,25 @@ def prepare_namespace(state: State, function: str, network: Network, group: int)
     for version in (4, 6):
         _routes(thing.name, version, network.routes)
     return thing.name
+
+
+def network_commands(network: Network, macs: Sequence[str]) -> list[str]:
+    """What ip(8) is told in a system of a function's own, line by line, once its program has made the TAP interfaces;
+    `macs`: of the ports, unless the spec gives others."""
+    lines = []
+    for number, addresses in enumerate(network.addresses):
+        port = f"port{number}"
+        mac = (network.macs[number] if network.macs else None) or macs[number]
+        # A copy of another machine has that one's.
+        lines += [f"address flush dev {port} scope global", f"neighbour flush dev {port} nud permanent"]
+        lines += [f"link set {port} address {mac} up"]
+        lines += [f"address replace {address} dev {port}" for address in addresses]
+    for address, mac, at in network.neighbours:
+        lines.append(f"neighbour replace {address} lladdr {mac} dev port{at} nud permanent protocol {_PROTOCOL}")
+    for route in network.routes:
+        hops = " ".join(f"nexthop via {hop} dev port{at}" for hop, at in route.via)
+        lines.append(f"route replace {route.prefix} proto {_PROTOCOL} {hops}")
+    return lines
 
 
 def _ip(namespace: str, *words: str) -> str:

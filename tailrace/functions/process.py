@@ -113,7 +113,6 @@ class InProcess(Starter):
     usual = True
     listens = True
     hands_over = True
-    networks = True
     threads = True
     elastic = True
     tells_load = True

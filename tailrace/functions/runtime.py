@@ -18,6 +18,7 @@ from pydantic import BaseModel
 from tailrace.errors import Mistake
 from tailrace.resources.hugepages import PAGE_KIB
 from tailrace.resources.place import Place
+from tailrace.spec.kind import Network
 from tailrace.state.launch import Launcher
 from tailrace.state.record import Process, State
 
@@ -40,8 +41,8 @@ class Runtime:
     listens: ClassVar[bool] = False
     """Its functions listen on their sockets, and the switch connects: so they outlive the switch."""
 
-    networks: ClassVar[bool] = False
-    """Its functions can live in a network namespace that was made for them."""
+    own_kernel: ClassVar[bool] = False
+    """Its functions have one: their networks are set inside, where others have a namespace of the host's."""
 
     hands_over: ClassVar[bool] = False
     """Connections of its functions go on in the instance that replaces them (`tailrace.functions.handover`)."""
@@ -179,6 +180,8 @@ class Instance:
     """What its program's tables take of DPDK's memory, beside packet buffers."""
     network: str | None = None
     """The network namespace that it lives in, with TAP interfaces that its group may open; None: it has none."""
+    inner_network: Network | None = None
+    """What its own kernel is told of its network, where it lives in one that has TAP interfaces for its ports."""
     page_kib: int = PAGE_KIB
     """The size of the huge pages."""
 

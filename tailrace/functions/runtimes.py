@@ -10,11 +10,17 @@ from tailrace.functions.guest import Guest
 from tailrace.functions.machine import InMachine
 from tailrace.functions.process import InProcess
 from tailrace.functions.runtime import Runtime, Starter
+from tailrace.spec.kind import Network
 from tailrace.state.record import Process
 
 RUNTIMES: dict[str, Runtime] = {each.name: each for each in (InProcess(), InContainer(), InMachine(), Guest())}
 #: Those in which Tailrace starts functions.
 STARTERS: dict[str, Starter] = {name: each for name, each in RUNTIMES.items() if isinstance(each, Starter)}
+
+
+def has_namespace(runs: str, network: Network | None) -> bool:
+    """Whether a function that lives there, with that network, has a network namespace of the host's."""
+    return network is not None and not RUNTIMES[runs].own_kernel
 
 
 def program_of(process: Process) -> int | None:

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from tailrace.errors import Failure, Mistake, Refused, TailraceError
 from tailrace.functions.handover import FOLLOWING, HandOver
-from tailrace.functions.runtimes import STARTERS
+from tailrace.functions.runtimes import STARTERS, has_namespace
 from tailrace.functions.show import tell
 from tailrace.functions.threads import WAIT_MS, Resized
 from tailrace.node.difference import Difference
@@ -141,7 +141,9 @@ def _hand_rest(handed: Collection[HandOver]) -> list[str]:
 def _end_old(state: State, plan: Plan, config: Config, stop: Collection[str]) -> list[str]:
     """Ends what a plan that is up, with this configuration of the switch, has no use for: these processes, namespaces,
     virtual functions, sockets. Returns what could not be ended."""
-    problems = end_processes(state, stop) + end_namespaces(state, {each.name for each in plan.functions})
+    problems = end_processes(state, stop) + end_namespaces(
+        state, {each.name for each in plan.functions if has_namespace(each.runs, each.network)}
+    )
     if have_functions(state):
         problems += return_functions(state, plan.vfs)
     forget_sockets(state, _sockets(config))

@@ -799,7 +799,7 @@ def _chosen(node: Node, name: str) -> list[str]:
 def _forget_logs(state: State, name: str) -> None:
     """Removes the logs of all instances of a function but the last two: it may end again and again."""
     for instance in range(1, state.record.instances.get(name, 1) - 1):
-        for ending in ("log", "log.1", "end"):
+        for ending in ("log", "log.1", "end", "network"):
             with suppress(OSError):
                 (state.logs / f"{instance_name(name, instance)}.{ending}").unlink()
 

@@ -18,7 +18,7 @@ from tailrace.fabric.tailrace import SwitchOptions, TailraceFabric
 from tailrace.functions.names import outer_name
 from tailrace.functions.namespace import prepare_namespace
 from tailrace.functions.runtime import Arrival, Instance, Origin
-from tailrace.functions.runtimes import STARTERS
+from tailrace.functions.runtimes import STARTERS, has_namespace
 from tailrace.functions.show import tell
 from tailrace.functions.threads import Resized
 from tailrace.kernel.tree import Tree
@@ -265,12 +265,13 @@ class Node:
         for each in planned:
             if STARTERS[each.runs].passes and groups[each.name]:
                 let_pass(sockets, groups[each.name])
-            if each.network is not None:
+            if each.network is not None and has_namespace(each.runs, each.network):
                 prepare_namespace(self.state, each.name, each.network, groups[each.name])
 
     def _instance(self, plan: Plan, planned: PlannedFunction, instance: int) -> Instance:
         ports = {each.name: each for each in plan.ports}
         uris = (uri_of(ports[port], self.state.sockets, {planned.name: instance}) for port in planned.ports)
+        outside = has_namespace(planned.runs, planned.network)
         return Instance(
             name=instance_name(planned.name, instance),
             kind=planned.kind or "",
@@ -290,7 +291,8 @@ class Node:
             domain=planned.domain,
             settings=planned.settings,
             tables_mib=planned.tables_mib,
-            network=outer_name(self.state.folder, planned.name) if planned.network is not None else None,
+            network=outer_name(self.state.folder, planned.name) if outside else None,
+            inner_network=None if outside else planned.network,
             origin=self.origins.get(planned.name),
             page_kib=planned.page_kib,
         )

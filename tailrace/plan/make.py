@@ -82,7 +82,6 @@ def make_plan(
     used = maker.used_functions()
     maker.check_memory(used, memory)
     maker.check_interfaces(used)
-    maker.check_networks(used)
     cores = spec.fabric.cores or []
     beside = polled_on() if cpus is None else None
     usable = Usable(cpus) if cpus is not None else usable_cpus(own, named=cores, least=spec.fabric.number)
@@ -392,7 +391,7 @@ class _Maker:
                 )
             function, runtime = self.spec.functions[name], RUNTIMES[self.spec.functions[name].runs]
             why = runtime.refuses_memory(size, function.tables_mib)
-            if why is not None and (function.network is None or runtime.networks):  # else it cannot live there at all
+            if why is not None:
                 self.refuse(("functions", name, "memory"), why)
         for word in (each.name for each in RUNTIMES.values() if each.reserves):
             own = {name: each for name, each in self.spec.functions.items() if name in used and each.runs == word}
@@ -433,18 +432,6 @@ class _Maker:
                 why = runtime.refuses_interface(interface)
                 if why is not None:
                     self.refuse(("functions", name, "interface"), why)
-
-    def check_networks(self, used: Sequence[str]) -> None:
-        """A function that needs a network namespace lives where it can have one."""
-        for name in used:
-            function = self.spec.functions[name]
-            if function.network is not None and not RUNTIMES[function.runs].networks:
-                able = " or ".join(each.name for each in RUNTIMES.values() if each.networks)
-                self.refuse(
-                    ("functions", name, "runs"),
-                    f"a {function.kind} has a network namespace of its own, and a {function.runs} cannot have one; "
-                    f"expected `runs: {able}`",
-                )
 
     def check_cores(self, cpus: Sequence[Cpu]) -> None:
         """Workers poll, so each has a core that is there, may be used, and is nobody else's."""

@@ -8,8 +8,10 @@ import pytest
 import yaml
 
 from tailrace.errors import Mistake
+from tailrace.functions.namespace import network_commands
 from tailrace.functions.process import command
 from tailrace.functions.runtime import Instance
+from tailrace.functions.runtimes import has_namespace
 from tailrace.plan.make import make_plan, scaled
 from tailrace.plan.planned import Plan
 from tailrace.resources.place import Place
@@ -130,9 +132,27 @@ def test_all_that_is_wrong_is_said_at_once() -> None:
     ] * 3
 
 
-def test_it_lives_where_it_can_have_a_namespace() -> None:
-    with pytest.raises(Mistake, match="a machine cannot have one; expected `runs: process or container`"):
+def test_in_a_machine_the_kernel_inside_is_told_its_network() -> None:
+    with pytest.raises(Mistake, match="256MiB hold no machine whose function has tables of 228 MiB; expected 428MiB"):
         plan(edge(PORTS, ", runs: machine"))
+    told = "routes: {0.0.0.0/0: [10.0.1.2, 10.0.0.2]}, macs: {port1: '02:00:00:00:00:0a'}"
+    near = "neighbours: {10.0.1.2: '02:00:00:00:00:0b'}"
+    (function,) = plan(edge(f"{PORTS}, {told}, {near}", ", runs: machine, memory: 512MiB")).functions
+    assert not has_namespace("machine", function.network) and has_namespace("container", function.network)
+    assert not has_namespace("process", None) and function.network is not None
+    assert network_commands(function.network, ["52:54:00:00:00:00", "52:54:00:00:00:01"]) == [
+        "address flush dev port0 scope global",
+        "neighbour flush dev port0 nud permanent",
+        "link set port0 address 52:54:00:00:00:00 up",
+        "address replace 10.0.0.1/24 dev port0",
+        "address flush dev port1 scope global",
+        "neighbour flush dev port1 nud permanent",
+        "link set port1 address 02:00:00:00:00:0a up",
+        "address replace 10.0.1.1/24 dev port1",
+        "address replace fd00:1::1/64 dev port1",
+        "neighbour replace 10.0.1.2 lladdr 02:00:00:00:00:0b dev port1 nud permanent protocol 116",
+        "route replace 0.0.0.0/0 proto 116 nexthop via 10.0.1.2 dev port1 nexthop via 10.0.0.2 dev port0",
+    ]
 
 
 def test_it_is_not_scaled() -> None:
