@@ -16,7 +16,7 @@ from tailrace.functions.runtime import Arrival, Origin, Starter
 from tailrace.functions.runtimes import RUNTIMES, STARTERS
 from tailrace.functions.threads import Resized
 from tailrace.node.change import change_over, end_processes, recover
-from tailrace.node.claiming import claim_plans
+from tailrace.node.claiming import check_free, claim_plans
 from tailrace.node.difference import Difference, difference
 from tailrace.node.running import Node, quietly, reserve_each
 from tailrace.node.status import changed_outside
@@ -335,6 +335,7 @@ def propose(folder: Path, make: PlanMaker) -> Proposal:
         proposal = _proposal(node, make(node.plan))
         if not proposal.wanted.fixed:
             _check_new_ports(node, proposal.plan)
+            check_free(node.state, proposal.plan)
             node.fabric.check(proposal.wanted.config)
         return proposal
     finally:
@@ -496,6 +497,7 @@ def _apply(
         )
     if wanted.nothing and plan.identity == node.plan.identity:
         return Applied(proposal, version, tuple(node.notes))
+    check_free(state, plan)
     previous: Planned | None = Planned(state.record.plan, state.record.spec)
     repaired = plan.identity == node.plan.identity
     # What is written otherwise, and is the same, is nothing to go back from.

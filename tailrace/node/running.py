@@ -23,7 +23,7 @@ from tailrace.functions.show import tell
 from tailrace.functions.threads import Resized
 from tailrace.kernel.tree import Tree
 from tailrace.node.change import change_over
-from tailrace.node.claiming import claim_pages, claim_plans
+from tailrace.node.claiming import check_free, claim_pages, claim_plans
 from tailrace.node.difference import Change, Difference, difference, unlike
 from tailrace.plan.planned import Pages, Plan, PlannedFunction, PlannedPort
 from tailrace.plan.usable import usable_cpus
@@ -96,12 +96,13 @@ class Node:
 
     def check_named(self) -> None:
         """Whether the switch would take the plan's configuration, and this machine has what the spec names: user,
-        interfaces, devices, folders. Raises Refused."""
+        interfaces, devices, folders, which nobody else holds. Raises Refused."""
         self.fabric.would_take(configuration(self.plan, self.state.sockets, {}))
         if self.plan.user is not None:
             check_user(self.plan.user, self.state.folder)
         self.check_ports_of(self.plan.ports)
         check_functions(self.state, self.plan.vfs)
+        check_free(self.state, self.plan)
 
     def check_cores(self) -> None:
         """Whether the cores of the switch's workers are nobody else's. Raises Refused."""

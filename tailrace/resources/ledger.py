@@ -20,11 +20,12 @@ from typing import Any
 
 from pydantic import TypeAdapter, ValidationError
 
-from tailrace.errors import Failure, Mistake
+from tailrace.errors import Failure, Mistake, Refused
 from tailrace.kernel.boot import boot_id
 from tailrace.kernel.tree import Tree
 from tailrace.process.lock import Held, locked
 from tailrace.process.process import ProcessId
+from tailrace.resources.single import nic_identity, nic_words
 from tailrace.resources.topology import read_cpus
 
 _ROOTS = Path("/run/tailrace-claims")
@@ -51,6 +52,22 @@ class Pages:
 
 
 @dataclass(frozen=True)
+class Part:
+    """What one of those who share a claim has of it."""
+
+    who: str
+    """As a spec has it: ports.wan, functions.fw."""
+    nics: tuple[str, ...] = ()
+    sockets: tuple[str, ...] = ()
+    """Outside the state folder, by their real paths."""
+
+    @property
+    def name(self) -> str:
+        """Without its section."""
+        return self.who.partition(".")[2] or self.who
+
+
+@dataclass(frozen=True)
 class Claim:
     """What is held by what is up in one state folder."""
 
@@ -67,10 +84,29 @@ class Claim:
     nics: tuple[str, ...] = ()
     """PCI addresses and interfaces."""
     ports: tuple[str, ...] = ()
+    network: str = ""
+    """The network namespace of its interfaces; empty: not said by the version that has written it."""
+    parts: tuple[Part, ...] = ()
+    """Who has what of it, as far as one alone has it."""
 
     @property
     def words(self) -> str:
         return f"{self.folder} ({self.spec})" if self.spec else self.folder
+
+    def singles(self, tree: Tree) -> dict[str, tuple[str, str]]:
+        """What only one can have, by one name each: what it is, in words, and who has it."""
+        whose = {nic: part.who for part in self.parts for nic in part.nics}
+        found = {nic_identity(nic, self.network, tree): (nic_words(nic), whose.get(nic, "")) for nic in self.nics}
+        for part in self.parts:
+            found |= {f"socket {path}": (f"the socket {path}", part.who) for path in part.sockets}
+        return found
+
+    @property
+    def ending(self) -> str:
+        """What makes it go."""
+        if self.owner is not None:
+            return f"wait for that measurement (process {self.owner.pid}) to end"
+        return f"end that node first (`tailrace down`, with TAILRACE_STATE={self.folder})"
 
     def holds(self) -> bool:
         """Whether what has claimed it is still there."""
@@ -129,10 +165,11 @@ def write_claim(claim: Claim, known: Polled | None = None) -> None:
     """Writes a claim in the place of an older one, and removes those that do not hold.
 
     With `known`, what was polled on when its CPUs were chosen, it raises Overtaken if another has claimed some of these
-    cores since. Raises Failure or Mistake.
+    cores since. Raises Refused where another has a card or a socket of it, Failure, Mistake.
     """
     file = claim_file(Path(claim.folder))
     with _alone(file.parent):
+        check_singles(claim)
         if known is not None:
             _check_free(claim, known)
         for path in _files(file.parent):
@@ -169,6 +206,23 @@ def _check_free(claim: Claim, known: Polled) -> None:
     for cpu, folder in sorted(new.items()):
         if core_of.get(cpu, cpu) in own:
             raise Overtaken(f"CPU {cpu} was claimed for {folder} after it had been chosen here; try again")
+
+
+def check_singles(claim: Claim) -> None:
+    """Raises Refused, with the key at fault and who holds it, where another claim has a network card, an interface or a
+    socket of this one that is not its own yet."""
+    tree = Tree()
+    others = [other for other in claims() if other.folder != claim.folder]
+    wanted = claim.singles(tree) if others else {}
+    own = own_claim(Path(claim.folder))
+    had = own.singles(tree) if own is not None and own.holds() else {}
+    for other in others:
+        for key, (what, who) in other.singles(tree).items():
+            if key in wanted and key not in had:
+                named, whose = wanted[key]
+                holder = f"{who.partition('.')[2] or who} of {other.words}" if who else other.words
+                also = f" as {what}" if what != named else ""
+                raise Refused(f"{whose}: {named} is held by {holder}{also}; use another, or {other.ending}")
 
 
 def remove_claim(file: Path) -> None:

@@ -15,7 +15,8 @@ import pytest
 
 from tailrace.errors import Failure, Mistake, Refused
 from tailrace.kernel.boot import boot_id
-from tailrace.node.claiming import claim_cpus, claim_plans
+from tailrace.kernel.tree import Tree
+from tailrace.node.claiming import check_free, claim_cpus, claim_plans
 from tailrace.node.operations import _lower, until_claimed
 from tailrace.node.running import Node, reserve_pages
 from tailrace.plan.make import make_plan
@@ -23,7 +24,7 @@ from tailrace.plan.planned import Plan
 from tailrace.plan.usable import Usable, left_to_others
 from tailrace.process.lock import locked
 from tailrace.process.process import ProcessId, identify
-from tailrace.resources import hugepages, ledger
+from tailrace.resources import hugepages, ledger, single
 from tailrace.resources.ledger import (
     Claim,
     Overtaken,
@@ -324,13 +325,102 @@ def test_all_cpus_of_a_function_are_said_and_claimed(tmp_path: Path) -> None:
     assert claim.exclusive == (4, 5, 6, 7)
 
 
+# --- what only one can have ----------------------------------------------------------------------------------------
+
+DEVICES = """\
+functions: {a: {kind: skeleton, runs: machine, interface: [vhost-user, {passthrough: "0000:31:00.1"}]}}
+ports:
+  wan: {device: {if: eth9}}
+  lan: {device: {pci: "0000:31:00.0"}}
+  mem: {device: {memif: "/run/x/../mem.sock,role=server"}}
+  peer: {device: {memif: /run/peer.sock}}
+  vm: {path: /run/vm.sock, socket: {mode: "0600"}}
+chains: {v: [wan, lan], w: [mem, peer]}
+bridges: {b: {ports: [vm, a.0]}}
+"""
+
+
+def plan_of(spec: str, monkeypatch: pytest.MonkeyPatch) -> Plan:
+    monkeypatch.setattr("tailrace.functions.machine.check_passthrough", lambda _: None)
+    return make_plan(parse_spec(spec, "s"), cpus=cpus(8), real_time=None)
+
+
+@pytest.mark.parametrize(
+    ("port", "key", "what"),
+    [
+        ("{device: {if: eth9}}", "ports.p", "the interface eth9 is held by wan of"),
+        ("{device: {xdp: eth9}}", "ports.p", "the interface eth9 is held by wan of"),
+        ("{device: {pci: '0000:31:00.0'}}", "ports.p", "the PCI device 0000:31:00.0 is held by lan of"),
+        ("{device: {pci: '0000:31:00.1'}}", "ports.p", "the PCI device 0000:31:00.1 is held by a of"),
+        ("{device: {memif: '/run/mem.sock,role=server'}}", "ports.p", "the socket /run/mem.sock is held by mem of"),
+        ("{path: /run/vm.sock}", "ports.p", "the socket /run/vm.sock is held by vm of"),
+        ("{device: {memif: /run/peer.sock}}", None, ""),
+        ("{device: {if: eth8}}", None, ""),
+    ],
+)
+def test_what_only_one_can_have_is_refused_with_its_holder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, port: str, key: str | None, what: str
+) -> None:
+    first = plan_of(DEVICES, monkeypatch)
+    second = plan_of(f"ports: {{p: {port}, q: }}\nchains: {{v: [p, q]}}\n", monkeypatch)
+    with hold(tmp_path / "one") as one, hold(tmp_path / "two") as two:
+        one.record.spec, two.record.spec = "one.yaml", "two.yaml"
+        claim_plans(one, first)
+        claim_plans(one, first, replace(first, idle="sleep"))  # what is its own already is nobody else's
+        if key is None:
+            claim_plans(two, second)
+            return
+        for ask in (check_free, claim_plans):
+            with pytest.raises(Refused) as refused:
+                ask(two, second)
+            assert str(refused.value) == (
+                f"{key}: {what} {tmp_path}/one (one.yaml); use another, or end that node first "
+                f"(`tailrace down`, with TAILRACE_STATE={tmp_path}/one)"
+            )
+        assert own_claim(two.folder) is None
+        assert one.undo_all() == []
+        claim_plans(two, second)
+
+
+def test_a_card_is_the_same_by_its_interface_and_an_interface_another_in_another_namespace(tmp_path: Path) -> None:
+    device = tmp_path / "sys/class/net/eth0/device"
+    device.parent.mkdir(parents=True)
+    device.symlink_to("../../../devices/0000:31:00.0")
+    tree, own = Tree(tmp_path), single.own_network()
+    assert own
+    assert single.nic_identity("eth0", own, tree) == single.nic_identity("0000:31:00.0", "", tree) == "0000:31:00.0"
+    assert single.nic_identity("tap0", own, tree) == single.nic_identity("tap0", "", tree)
+    others = {single.nic_identity(name, "other", tree) for name in ("tap0", "eth0")}
+    assert not others & {single.nic_identity(name, own, tree) for name in ("tap0", "eth0")}
+
+
+def test_a_claim_of_another_version_holds_its_interfaces(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with hold(tmp_path / "two") as two, hold(tmp_path / "one") as one:
+        one.save()
+        claim = Claim(str(one.folder), "one.yaml", boot_id(), ProcessId(*identify_self()), nics=("eth9",))
+        write_claim(claim)
+        old = {key: value for key, value in asdict(claim).items() if key not in ("network", "parts")}
+        claim_file(one.folder).write_text(json.dumps(old))
+        said = (
+            f"ports.if-eth9: the interface eth9 is held by {one.folder} .*; use another, or wait for that measurement"
+        )
+        with pytest.raises(Refused, match=said):
+            check_free(two, plan_of(CHAIN, monkeypatch))
+
+
+def identify_self() -> tuple[int, int]:
+    found = identify(os.getpid())
+    assert found is not None
+    return found.pid, found.start
+
+
 # --- two at once ---------------------------------------------------------------------------------------------------
 
 
 def test_two_nodes_that_plan_at_once_have_other_cpus(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Both have planned before either claims: the second one plans again."""
     monkeypatch.setattr("tailrace.plan.usable.allowed_cpus", lambda: cpus(8))
-    spec = parse_spec(CHAIN, "s")
+    spec = parse_spec(CHAIN.replace("{if: eth9}", "tester.b"), "s")
     both = threading.Barrier(2)
     attempts: list[Path] = []
 
