@@ -72,6 +72,11 @@ class Conflict(Mistake):
     """Somebody else changed the configuration first."""
 
 
+def used_mib(device_queues: int, memory_mib: int | None) -> int:
+    """The most memory that a switch uses with so many queues of devices, where `memory_mib` is what it was given."""
+    return memory_mib or _MEMORY_ITSELF + _MEMORY_QUEUE * device_queues
+
+
 class TailraceFabric:
     """The switch of one state: started here, or found running (`attach`)."""
 
@@ -101,8 +106,7 @@ class TailraceFabric:
         return self._options.cores or (self._options.place.core,)
 
     def _memory_mib(self) -> int:
-        needed = _MEMORY_ITSELF + _MEMORY_QUEUE * (self._options.device_queues + _MEMORY_SPARE)
-        return self._options.memory_mib or needed
+        return used_mib(self._options.device_queues + _MEMORY_SPARE, self._options.memory_mib)
 
     def start(self) -> None:
         """Starts the switch; returns when it answers. Raises Failure."""

@@ -72,7 +72,8 @@ class InContainer(Starter):
         log = launcher.log_begins(instance.name)
         if launcher.tied:
             keep(launcher.state, instance.name, container.removal())
-        pid = _run(_options(container.name, log, instance, image), instance)
+        size = self.ordinary_bytes(instance.memory_bytes, instance.tables_mib, huge=instance.huge)
+        pid = _run(_options(container.name, log, instance, image, size), instance)
         process = identify(pid)
         if process is None:
             raise launcher.failure(instance.name, f"{instance.name} has ended at its start")
@@ -102,10 +103,8 @@ class InContainer(Starter):
             return False
 
 
-def _options(name: str, log: Path, instance: Instance, image: str) -> list[str]:
-    """The words of `podman run` that follow its own name, but for where its pid goes."""
-    huge = instance.huge
-    size = instance.memory_bytes + (0 if huge else BUFFERS_MIB + instance.tables_mib << 20)
+def _options(name: str, log: Path, instance: Instance, image: str, size: int) -> list[str]:
+    """The words of `podman run` that follow its own name, but for where its pid goes; `size`: bytes of memory."""
     words = ["--detach", "--name", name, "--hostname", name, "--label", "tailrace.function=" + instance.name]
     network = ["none"] if instance.network is None else [f"ns:/run/netns/{instance.network}", "--device", TUN]
     words += ["--network", *network, "--read-only", "--read-only-tmpfs=false", "--cap-drop", "all"]

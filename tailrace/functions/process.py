@@ -128,7 +128,7 @@ class InProcess(Starter):
     def start(self, launcher: Launcher, instance: Instance) -> Started:
         """It has no real-time priority before it forwards: see `wait`."""
         # Ordinary memory holds packet buffers and tables too where there are no huge pages.
-        size = instance.memory_bytes + (0 if instance.huge else BUFFERS_MIB + instance.tables_mib << 20)
+        size = self.ordinary_bytes(instance.memory_bytes, instance.tables_mib, huge=instance.huge)
         limit = limit_memory(launcher, instance.name, size)
         limits = Limits(
             cpus=instance.place.cpus,

@@ -220,6 +220,12 @@ class Starter(Runtime, ABC):
         """What of it is in huge pages, where there are any."""
         return memory if self.buffers_mib is None else self.buffers_mib + tables_mib << 20
 
+    def ordinary_bytes(self, memory: int, tables_mib: int = 0, *, huge: bool) -> int:
+        """The most ordinary memory that it may use. Of a machine: its own; QEMU's has no limit."""
+        if self.buffers_mib is None:
+            return 0 if huge else memory
+        return memory + (0 if huge else self.huge_bytes(memory, tables_mib))
+
     def behind(self, interface: str) -> Behind:
         """What the switch opens as a port of this kind (`tailrace.spec.interface`)."""
         del interface

@@ -3,13 +3,21 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Collection, Iterable, Sequence
-from dataclasses import replace
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from types import MappingProxyType
 
+from tailrace.fabric.tailrace import used_mib
+from tailrace.functions.runtimes import STARTERS
 from tailrace.kernel.boot import boot_id
+from tailrace.kernel.tree import Tree
 from tailrace.node.strays import lost_pages
-from tailrace.plan.planned import Plan, PlannedPort
-from tailrace.resources.ledger import Claim, Pages, Part, Polled, check_singles, claim_file, own_claim, write_claim
+from tailrace.plan.planned import TESTER_BUFFERS_MIB, Plan, PlannedPort
+from tailrace.resources import hugepages
+from tailrace.resources.claim import Claim, Memory, Pages, Part
+from tailrace.resources.conflict import check_beside, memory_node, read_memory
+from tailrace.resources.hugepages import Wanted
+from tailrace.resources.ledger import Polled, claim_file, claims, own_claim, write_claim
 from tailrace.resources.pci import full_address
 from tailrace.resources.place import Place, Placement
 from tailrace.resources.single import own_network
@@ -17,17 +25,20 @@ from tailrace.spec.interface import passed_through
 from tailrace.state.record import Claimed, HugePages, State
 
 _INTERFACES = ("if", "xdp", "tap")
+_NONE: Wanted = MappingProxyType({})
 
 
-def claim_plans(state: State, *plans: Plan) -> None:
-    """Claims what these plans use, for a change from one to another. Raises Overtaken where another has claimed cores
-    of the last one since it was made, Refused where another has a card or a socket of it, Failure, Mistake."""
-    _write(state, _claim_of(state, plans), plans[-1].beside)
+def claim_plans(state: State, *plans: Plan, pages: Wanted = _NONE) -> None:
+    """Claims what these plans use, for a change from one to another; `pages`: huge pages that are to be free for it.
+    Raises Overtaken where another has claimed cores of the last one since it was made, Refused where what others hold
+    leaves no room for it, Failure, Mistake."""
+    _write(state, _claim_of(state, plans), plans[-1].beside, _to_add(pages))
 
 
-def check_free(state: State, plan: Plan) -> None:
-    """Whether nobody else has a network card, an interface or a socket of a plan; looks only. Raises Refused."""
-    check_singles(_claim_of(state, [plan]))
+def check_free(state: State, plan: Plan, pages: Wanted = _NONE) -> None:
+    """Whether nobody else has a network card, an interface or a socket of a plan, and its memory is left; looks only.
+    Raises Refused."""
+    check_beside(_claim_of(state, [plan]), own_claim(state.folder), claims(), _to_add(pages))
 
 
 def claim_placements(state: State, placements: Iterable[Placement]) -> None:
@@ -85,19 +96,65 @@ def _cpus_of(placements: Iterable[Placement]) -> tuple[set[int], set[int]]:
 
 
 def _parts(plans: Sequence[Plan]) -> tuple[Part, ...]:
-    """Who has what, by who; of several plans all."""
-    nics: dict[str, dict[str, None]] = {}
-    sockets: dict[str, dict[str, None]] = {}
+    """Who has what; of several plans all that one of them has."""
+    found: dict[str, _Part] = {}
+    machine = read_memory(Tree())
+    nodes = {cpu.number: memory_node(machine, cpu.node) for cpu in machine.cpus}
+    home = memory_node(machine, None)
     for plan in plans:
+        for who, cpu, mib in _memory(plan):
+            has = found.setdefault(who, _Part()).memory
+            node = nodes.get(cpu, home)
+            if node is not None and mib:
+                has[node] = max(has.get(node, 0), mib)
         for port in plan.ports:
-            nics.setdefault(f"ports.{port.name}", {}).update(dict.fromkeys(_nics(port.device)))
-            sockets.setdefault(f"ports.{port.name}", {}).update(dict.fromkeys(_sockets(port)))
+            part = found.setdefault(f"ports.{port.name}", _Part())
+            part.nics |= dict.fromkeys(_nics(port.device))
+            part.sockets |= dict.fromkeys(_sockets(port))
         for each in plan.started:
             uris = [uri for uri in each.interfaces if passed_through(uri)]
-            nics.setdefault(f"functions.{each.name}", {}).update((nic, None) for uri in uris for nic in _nics(uri))
-    return tuple(
-        Part(who, tuple(nics[who]), tuple(sockets.get(who, ()))) for who in nics if nics[who] or sockets.get(who)
-    )
+            found[f"functions.{each.name}"].nics |= {nic: None for uri in uris for nic in _nics(uri)}
+    return tuple(part.done(who) for who, part in found.items() if part != _Part())
+
+
+@dataclass
+class _Part:
+    """A part as it comes together, each thing once."""
+
+    nics: dict[str, None] = field(default_factory=dict)
+    sockets: dict[str, None] = field(default_factory=dict)
+    memory: dict[int, int] = field(default_factory=dict)
+    """MiB by node."""
+
+    def done(self, who: str) -> Part:
+        memory = tuple(Memory(node, mib) for node, mib in self.memory.items())
+        return Part(who, tuple(self.nics), tuple(self.sockets), memory)
+
+
+def _memory(plan: Plan) -> Iterator[tuple[str, int, int]]:
+    """Who uses how many MiB of ordinary memory at the most, and a CPU on its node."""
+    where = plan.placement
+    queues = sum(port.queues for port in plan.ports if not port.guest)
+    yield "switch", where.switch.core, used_mib(queues, plan.memory_mib)
+    if where.tester is not None and plan.tester and not plan.huge:
+        yield "tester", where.tester.core, TESTER_BUFFERS_MIB
+    for each in plan.started:
+        size = STARTERS[each.runs].ordinary_bytes(each.memory_bytes, each.tables_mib, huge=plan.huge)
+        yield f"functions.{each.name}", where.functions[each.name].core, -(-size >> 20)
+
+
+def _to_add(pages: Wanted) -> dict[int, int]:
+    """The huge pages that are missing of these, by a CPU on their node and the size; in MiB by node."""
+    found: dict[int, int] = {}
+    if pages:
+        machine = read_memory(Tree())
+        nodes = {cpu.number: cpu.node for cpu in machine.cpus}
+        for base, (node, kib, count) in hugepages.by_pool(pages, nodes).items():
+            at = memory_node(machine, node)
+            missing = hugepages.missing(count, base) * kib >> 10
+            if at is not None and missing:
+                found[at] = found.get(at, 0) + missing
+    return found
 
 
 def _nics(uri: str | None) -> list[str]:
@@ -116,13 +173,15 @@ def _sockets(port: PlannedPort) -> list[str]:
     return [] if port.path is None else [os.path.realpath(port.path)]
 
 
-def _write(state: State, claim: Claim, known: Polled | None = None) -> None:
+def _write(
+    state: State, claim: Claim, known: Polled | None = None, adding: Mapping[int, int] = MappingProxyType({})
+) -> None:
     thing = Claimed(str(claim_file(state.folder)))
     if thing not in state.record.things:  # pages of a record that was lost are this one's from now on
         state.add(thing, *lost_pages(state.folder))
         claim = replace(claim, pages=_pages(state))
-    if own_claim(state.folder) != claim:
-        write_claim(claim, known)
+    if adding or own_claim(state.folder) != claim:
+        write_claim(claim, known, adding)
 
 
 def _pages(state: State) -> tuple[Pages, ...]:

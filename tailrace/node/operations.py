@@ -24,7 +24,7 @@ from tailrace.node.strays import check_no_strays, strays
 from tailrace.plan.make import make_plan, resized, scaled
 from tailrace.plan.planned import Plan, PlannedFunction, PlannedPort
 from tailrace.process.process import undisturbed
-from tailrace.resources.hugepages import POOL, size_words
+from tailrace.resources.hugepages import POOL, Wanted, size_words
 from tailrace.resources.ledger import Overtaken, claim_file, own_claim
 from tailrace.spec.load import parse_located
 from tailrace.spec.position import Document
@@ -258,6 +258,11 @@ class Proposal:
     plan: Plan
     wanted: Difference
 
+    @property
+    def pages(self) -> Wanted:
+        """Huge pages that what it starts needs."""
+        return self.plan.pages_of(self.wanted.start)
+
     def as_data(self) -> dict[str, Any]:
         """As the service's `node.plan` gives it (`tailrace.node.api.Proposal`)."""
         wanted = self.wanted
@@ -335,7 +340,7 @@ def propose(folder: Path, make: PlanMaker) -> Proposal:
         proposal = _proposal(node, make(node.plan))
         if not proposal.wanted.fixed:
             _check_new_ports(node, proposal.plan)
-            check_free(node.state, proposal.plan)
+            check_free(node.state, proposal.plan, proposal.pages)
             node.fabric.check(proposal.wanted.config)
         return proposal
     finally:
@@ -497,7 +502,7 @@ def _apply(
         )
     if wanted.nothing and plan.identity == node.plan.identity:
         return Applied(proposal, version, tuple(node.notes))
-    check_free(state, plan)
+    check_free(state, plan, proposal.pages)
     previous: Planned | None = Planned(state.record.plan, state.record.spec)
     repaired = plan.identity == node.plan.identity
     # What is written otherwise, and is the same, is nothing to go back from.
@@ -519,9 +524,8 @@ def _apply(
 
     def prepare() -> None:
         fresh = _check_new_ports(node, plan)
-        claim_plans(state, node.plan, plan)
-        if plan.huge and wanted.start:
-            reserve_each(state, plan.pages_of(wanted.start))
+        claim_plans(state, node.plan, plan, pages=proposal.pages)
+        reserve_each(state, proposal.pages)
         new.prepare_interfaces(fresh)
         take_functions(state, plan.vfs)
 

@@ -7,8 +7,9 @@ from typing import Any
 
 from tailrace.kernel.tree import Tree
 from tailrace.plan.usable import with_roles
+from tailrace.resources.claim import Claim
 from tailrace.resources.claims import holder
-from tailrace.resources.ledger import Claim, claims, unreadable
+from tailrace.resources.ledger import claims, unreadable
 from tailrace.resources.topology import Cpu, Node, Topology, read_topology
 
 

@@ -25,7 +25,8 @@ from tailrace.kernel.tree import Tree
 from tailrace.node.change import change_over
 from tailrace.node.claiming import check_free, claim_pages, claim_plans
 from tailrace.node.difference import Change, Difference, difference, unlike
-from tailrace.plan.planned import Pages, Plan, PlannedFunction, PlannedPort
+from tailrace.plan.make import Plan
+from tailrace.plan.planned import PlannedFunction, PlannedPort
 from tailrace.plan.usable import usable_cpus
 from tailrace.process.process import undisturbed
 from tailrace.process.programs import own_program
@@ -96,13 +97,13 @@ class Node:
 
     def check_named(self) -> None:
         """Whether the switch would take the plan's configuration, and this machine has what the spec names: user,
-        interfaces, devices, folders, which nobody else holds. Raises Refused."""
+        interfaces, devices, folders, memory, which nobody else holds. Raises Refused."""
         self.fabric.would_take(configuration(self.plan, self.state.sockets, {}))
         if self.plan.user is not None:
             check_user(self.plan.user, self.state.folder)
         self.check_ports_of(self.plan.ports)
         check_functions(self.state, self.plan.vfs)
-        check_free(self.state, self.plan)
+        check_free(self.state, self.plan, self.plan.pages)
 
     def check_cores(self) -> None:
         """Whether the cores of the switch's workers are nobody else's. Raises Refused."""
@@ -142,7 +143,7 @@ class Node:
     def prepare(self) -> None:
         """Makes the machine ready, before any process is started. Raises Mistake or Failure with the cure."""
         self.check()
-        claim_plans(self.state, self.plan)
+        claim_plans(self.state, self.plan, pages=self.plan.pages)
         if self.plan.pages:
             reserve_each(self.state, self.plan.pages)
         self.prepare_interfaces(self.plan.ports)
@@ -399,15 +400,10 @@ def reserve_pages(state: State, pages: int) -> None:
     _reserve(state, pages, _pollers_node(state), hugepages.PAGE_KIB)
 
 
-def reserve_each(state: State, wanted: Pages) -> None:
+def reserve_each(state: State, wanted: hugepages.Wanted) -> None:
     """Sees to it that all of these pages are free, each on its CPU's node; what is added is on record first."""
     nodes = {cpu.number: cpu.node for cpu in read_cpus(Tree())}
-    pools: dict[Path, tuple[int | None, int, int]] = {}
-    for (cpu, kib), pages in wanted.items():
-        base = hugepages.pool_of(nodes.get(cpu), kib=kib)
-        node, _, before = pools.get(base, (nodes.get(cpu), kib, 0))
-        pools[base] = (node, kib, before + pages)
-    for node, kib, pages in pools.values():
+    for node, kib, pages in hugepages.by_pool(wanted, nodes).values():
         _reserve(state, pages, node, kib)
 
 

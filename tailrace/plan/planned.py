@@ -8,7 +8,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from functools import cache
 from typing import Any, Literal
@@ -19,16 +19,13 @@ from tailrace.errors import Mistake
 from tailrace.functions.runtime import Behind, PriorityRange
 from tailrace.functions.runtimes import STARTERS
 from tailrace.plan.capabilities import capabilities
-from tailrace.resources.hugepages import PAGE_KIB, PAGE_MIB, size_words
+from tailrace.resources.hugepages import PAGE_KIB, PAGE_MIB, Wanted, size_words
 from tailrace.resources.ledger import Polled
 from tailrace.resources.place import Place, Placement
 from tailrace.resources.virtual_functions import PlannedVf
 from tailrace.spec.kind import Network
 from tailrace.spec.match import NAMES
 from tailrace.spec.model import TESTER_ENDS
-
-Pages = Mapping[tuple[int, int], int]
-"""How many huge pages, by a CPU on their node and the size of each in KiB."""
 
 #: DPDK's memory of the tester: packet buffers and rings.
 TESTER_BUFFERS_MIB = 256
@@ -310,14 +307,14 @@ class Plan:
         return ", ".join(f"{each.name} runs in a {each.runs}" for each in self.started)
 
     @property
-    def pages(self) -> Pages:
+    def pages(self) -> Wanted:
         """Huge pages that must be free when it is applied, the tester's included."""
         found = Counter(self.pages_of(each.name for each in self.started))
         if self.huge and self.tester and self.placement.tester is not None:
             found[self.placement.tester.core, PAGE_KIB] += TESTER_BUFFERS_MIB // PAGE_MIB
         return found
 
-    def pages_of(self, functions: Iterable[str]) -> Pages:
+    def pages_of(self, functions: Iterable[str]) -> Wanted:
         """Huge pages that these functions need, which Tailrace starts."""
         found: Counter[tuple[int, int]] = Counter()
         wanted = set(functions) if self.huge else set()

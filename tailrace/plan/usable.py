@@ -11,7 +11,8 @@ from tailrace.errors import Failure
 from tailrace.host.in_force import roles_in_force
 from tailrace.kernel.cpus import show_list
 from tailrace.kernel.tree import Tree
-from tailrace.resources.ledger import Claim, exclusive_of_others
+from tailrace.resources.claim import Claim
+from tailrace.resources.ledger import exclusive_of_others
 from tailrace.resources.topology import Cpu, Role, allowed_cpus
 
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -65,6 +65,20 @@ def pool(base: Path = POOL) -> Pool:
     except OSError:
         return Pool(0, 0)
     return Pool(total, max(free - reserved, 0))
+
+
+Wanted = Mapping[tuple[int, int], int]
+"""How many huge pages, by a CPU on their node and the size of each in KiB."""
+
+
+def by_pool(wanted: Wanted, nodes: Mapping[int, int]) -> dict[Path, tuple[int | None, int, int]]:
+    """What is wanted of each pool: its node, the size in KiB, the count. `nodes` are those of CPUs."""
+    pools: dict[Path, tuple[int | None, int, int]] = {}
+    for (cpu, kib), pages in wanted.items():
+        base = pool_of(nodes.get(cpu), kib=kib)
+        node, _, before = pools.get(base, (nodes.get(cpu), kib, 0))
+        pools[base] = (node, kib, before + pages)
+    return pools
 
 
 def size_words(kib: int) -> str:

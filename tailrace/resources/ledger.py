@@ -11,21 +11,21 @@ import hashlib
 import json
 import os
 import stat
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Mapping
 from contextlib import ExitStack, contextmanager, nullcontext, suppress
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, replace
 from functools import cache, lru_cache
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 from pydantic import TypeAdapter, ValidationError
 
-from tailrace.errors import Failure, Mistake, Refused
-from tailrace.kernel.boot import boot_id
+from tailrace.errors import Failure, Mistake
 from tailrace.kernel.tree import Tree
 from tailrace.process.lock import Held, locked
-from tailrace.process.process import ProcessId
-from tailrace.resources.single import nic_identity, nic_words
+from tailrace.resources.claim import Claim, Pages
+from tailrace.resources.conflict import check_beside
 from tailrace.resources.topology import read_cpus
 
 _ROOTS = Path("/run/tailrace-claims")
@@ -39,84 +39,6 @@ Polled = frozenset[tuple[int, str]]
 
 class Overtaken(Failure):
     """Another has claimed the same cores since they were chosen."""
-
-
-@dataclass(frozen=True)
-class Pages:
-    """Huge pages that were added to a pool."""
-
-    kib: int
-    count: int
-    node: int | None = None
-    """None: to the machine's pool."""
-
-
-@dataclass(frozen=True)
-class Part:
-    """What one of those who share a claim has of it."""
-
-    who: str
-    """As a spec has it: ports.wan, functions.fw."""
-    nics: tuple[str, ...] = ()
-    sockets: tuple[str, ...] = ()
-    """Outside the state folder, by their real paths."""
-
-    @property
-    def name(self) -> str:
-        """Without its section."""
-        return self.who.partition(".")[2] or self.who
-
-
-@dataclass(frozen=True)
-class Claim:
-    """What is held by what is up in one state folder."""
-
-    folder: str
-    spec: str
-    boot: str
-    owner: ProcessId | None = None
-    """The command that a measurement belongs to, which it ends with."""
-    exclusive: tuple[int, ...] = ()
-    """CPUs that are polled on."""
-    shared: tuple[int, ...] = ()
-    """CPUs of control threads and of what sleeps until it is notified."""
-    pages: tuple[Pages, ...] = ()
-    nics: tuple[str, ...] = ()
-    """PCI addresses and interfaces."""
-    ports: tuple[str, ...] = ()
-    network: str = ""
-    """The network namespace of its interfaces; empty: not said by the version that has written it."""
-    parts: tuple[Part, ...] = ()
-    """Who has what of it, as far as one alone has it."""
-
-    @property
-    def words(self) -> str:
-        return f"{self.folder} ({self.spec})" if self.spec else self.folder
-
-    def singles(self, tree: Tree) -> dict[str, tuple[str, str]]:
-        """What only one can have, by one name each: what it is, in words, and who has it."""
-        whose = {nic: part.who for part in self.parts for nic in part.nics}
-        found = {nic_identity(nic, self.network, tree): (nic_words(nic), whose.get(nic, "")) for nic in self.nics}
-        for part in self.parts:
-            found |= {f"socket {path}": (f"the socket {path}", part.who) for path in part.sockets}
-        return found
-
-    @property
-    def ending(self) -> str:
-        """What makes it go."""
-        if self.owner is not None:
-            return f"wait for that measurement (process {self.owner.pid}) to end"
-        return f"end that node first (`tailrace down`, with TAILRACE_STATE={self.folder})"
-
-    def holds(self) -> bool:
-        """Whether what has claimed it is still there."""
-        alive = self.owner is None or self.owner.alive()
-        return self.boot == boot_id() and alive and (Path(self.folder) / "state.json").exists()
-
-    @property
-    def owed(self) -> tuple[Pages, ...]:
-        """The huge pages that are to be given back when what has added them is gone, whether it is on record or not."""
-        return self.pages if self.boot == boot_id() else ()
 
 
 @cache
@@ -161,15 +83,16 @@ def polled_on() -> Polled:
     return frozenset((cpu, claim.folder) for claim in claims() for cpu in claim.exclusive)
 
 
-def write_claim(claim: Claim, known: Polled | None = None) -> None:
-    """Writes a claim in the place of an older one, and removes those that do not hold.
+def write_claim(claim: Claim, known: Polled | None = None, adding: Mapping[int, int] = MappingProxyType({})) -> None:
+    """Writes a claim in the place of an older one, and removes those that do not hold. `adding`: huge pages that are to
+    be added for it, in MiB by node.
 
     With `known`, what was polled on when its CPUs were chosen, it raises Overtaken if another has claimed some of these
-    cores since. Raises Refused where another has a card or a socket of it, Failure, Mistake.
+    cores since. Raises Refused where what others hold leaves no room for it, Failure, Mistake.
     """
     file = claim_file(Path(claim.folder))
     with _alone(file.parent):
-        check_singles(claim)
+        check_beside(claim, own_claim(Path(claim.folder)), claims(), adding)
         if known is not None:
             _check_free(claim, known)
         for path in _files(file.parent):
@@ -206,23 +129,6 @@ def _check_free(claim: Claim, known: Polled) -> None:
     for cpu, folder in sorted(new.items()):
         if core_of.get(cpu, cpu) in own:
             raise Overtaken(f"CPU {cpu} was claimed for {folder} after it had been chosen here; try again")
-
-
-def check_singles(claim: Claim) -> None:
-    """Raises Refused, with the key at fault and who holds it, where another claim has a network card, an interface or a
-    socket of this one that is not its own yet."""
-    tree = Tree()
-    others = [other for other in claims() if other.folder != claim.folder]
-    wanted = claim.singles(tree) if others else {}
-    own = own_claim(Path(claim.folder))
-    had = own.singles(tree) if own is not None and own.holds() else {}
-    for other in others:
-        for key, (what, who) in other.singles(tree).items():
-            if key in wanted and key not in had:
-                named, whose = wanted[key]
-                holder = f"{who.partition('.')[2] or who} of {other.words}" if who else other.words
-                also = f" as {what}" if what != named else ""
-                raise Refused(f"{whose}: {named} is held by {holder}{also}; use another, or {other.ending}")
 
 
 def remove_claim(file: Path) -> None:

@@ -265,8 +265,8 @@ def read_nodes(tree: Tree, cpus: Sequence[Cpu]) -> tuple[Node, ...]:
     for number, numbers in sorted(own.items()):
         path = paths.get(number, f"{NODES}/node{number}")
         pools = f"{path}/hugepages" if paths else HUGE_PAGES
-        # One node has all the memory of the machine.
-        meminfo = tree.text(f"{path}/meminfo") or (tree.text("/proc/meminfo") if len(own) == 1 else None)
+        # One node has all the memory of the machine: some virtual machines' kernels count less in the node's own file.
+        meminfo = (tree.text("/proc/meminfo") if len(own) == 1 else None) or tree.text(f"{path}/meminfo")
         memory = re.search(r"MemTotal:\s+(\d+) kB", meminfo or "")
         distances = _distances(tree.text(f"{path}/distance") or "")
         mib = int(memory[1]) // 1024 if memory else 0

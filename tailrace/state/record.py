@@ -32,7 +32,8 @@ from tailrace.process.plain import last_line
 from tailrace.process.process import ProcessId, descendants, end, identify
 from tailrace.process.programs import system_program
 from tailrace.resources import hugepages
-from tailrace.resources.ledger import Pages, remove_claim, unclaim_pages
+from tailrace.resources.claim import Pages
+from tailrace.resources.ledger import remove_claim, unclaim_pages
 from tailrace.state.folder import ENVIRONMENT, run_folder
 
 FORMAT = 1

@@ -8,6 +8,9 @@ import pytest
 from clean_machine import clean
 from running_node import Command, needs_a_node, wait_until
 
+from tailrace.kernel.tree import Tree
+from tailrace.resources.conflict import read_memory
+
 pytestmark = [*needs_a_node, pytest.mark.unsanitized]
 
 FIRST = """\
@@ -21,6 +24,11 @@ ports:
   a: {a}
   b:
 chains: {{v: [a, b]}}
+"""
+MEMORY = """\
+functions: {{f: {{kind: skeleton, memory: {mib}MiB}}}}
+ports: {{a: , b: }}
+chains: {{v: [a, f, b]}}
 """
 
 
@@ -36,6 +44,11 @@ def test_an_interface_and_a_socket_that_another_node_holds(tailrace: Path, comma
         for words in ("plan", "up"):
             refused = other(words, spec, status=2).stderr
             assert f"3:3: ports.a: the interface tr-held is held by wan of {holder}" in refused
+        most = read_memory(Tree()).nodes[0].memory_mib - 100
+        spec = other.spec(MEMORY.format(mib=most))
+        refused = other("plan", spec, status=2).stderr
+        assert f"1:33: functions.f.memory: {most + 48} MiB (switch 48, f {most}) and " in refused
+        assert " would be of node 0, which has " in refused and f", 68 held by {command.state} (" in refused, refused
         wait_until(lambda: not other.state.exists())
         other("up", other.spec(SECOND.format(a=""), "free.yaml"))
         spec = other.spec(SECOND.format(a=f"{{path: {folder}/vm.sock}}"))

@@ -14,21 +14,22 @@ from pathlib import Path
 import pytest
 
 from tailrace.errors import Failure, Mistake, Refused
+from tailrace.functions.program import BUFFERS_MIB
+from tailrace.functions.runtimes import STARTERS
 from tailrace.kernel.boot import boot_id
 from tailrace.kernel.tree import Tree
 from tailrace.node.claiming import check_free, claim_cpus, claim_plans
 from tailrace.node.operations import _lower, until_claimed
-from tailrace.node.running import Node, reserve_pages
-from tailrace.plan.make import make_plan
-from tailrace.plan.planned import Plan
+from tailrace.node.running import Node as Running
+from tailrace.node.running import reserve_pages
+from tailrace.plan.make import Plan, make_plan
 from tailrace.plan.usable import Usable, left_to_others
 from tailrace.process.lock import locked
 from tailrace.process.process import ProcessId, identify
 from tailrace.resources import hugepages, ledger, single
+from tailrace.resources.claim import Claim, Memory, Pages, Part
 from tailrace.resources.ledger import (
-    Claim,
     Overtaken,
-    Pages,
     claim_file,
     claims,
     exclusive_of_others,
@@ -38,7 +39,7 @@ from tailrace.resources.ledger import (
     write_claim,
 )
 from tailrace.resources.place import place
-from tailrace.resources.topology import Cpu
+from tailrace.resources.topology import Cpu, HugePool, Node, Topology
 from tailrace.spec.load import parse_spec
 from tailrace.state.record import Claimed, Held, HugePages, hold, peek
 
@@ -64,7 +65,7 @@ def test_a_claim_is_on_record_before_it_is_written_and_goes_with_what_was_up(
     seen: list[bool] = []
     monkeypatch.setattr(
         "tailrace.node.claiming.write_claim",
-        lambda claim, known: (seen.append(bool(peek(folder).things)), write_claim(claim, known)),
+        lambda claim, known, _: (seen.append(bool(peek(folder).things)), write_claim(claim, known)),
     )
     with hold(folder) as state:
         state.record.spec = "chain.yaml"
@@ -78,6 +79,11 @@ def test_a_claim_is_on_record_before_it_is_written_and_goes_with_what_was_up(
         assert claim.nics == ("eth9",)
         assert "a.0" in claim.ports
         assert claim.pages == (Pages(1048576, 5, 1),)
+        assert claim.parts == (
+            Part("switch", memory=(Memory(0, 48 + 20),)),
+            Part("functions.a", memory=(Memory(0, 256),)),
+            Part("ports.if-eth9", nics=("eth9",)),
+        )
         assert own_ledger.stat().st_mode & 0o777 == 0o700
         claim_plans(state, plan)
         assert [thing.kind for thing in state.record.things] == ["hugepages", "claim"]
@@ -295,11 +301,11 @@ def test_a_core_that_is_named_and_held_is_refused_with_its_holder(
     with hold(tmp_path / "other") as state:
         state.record.spec = "other.yaml"
         claim_cpus(state, [5])
-        node = Node.of(Held(tmp_path / "mine").state(), plan, logs=tmp_path, tied=False)
+        node = Running.of(Held(tmp_path / "mine").state(), plan, logs=tmp_path, tied=False)
         with pytest.raises(Refused, match=r"fabric\.cores: core 5 is held by .*/other \(other\.yaml\), and") as refused:
             node.check_cores()
         assert "name another with `fabric: {cores: [1]}`" in str(refused.value), "2 is of the same core as 5"
-        own = Node.of(state, plan, logs=tmp_path, tied=False)
+        own = Running.of(state, plan, logs=tmp_path, tied=False)
         own.check_cores()
 
 
@@ -412,6 +418,89 @@ def identify_self() -> tuple[int, int]:
     found = identify(os.getpid())
     assert found is not None
     return found.pid, found.start
+
+
+# --- memory by node ------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def two_nodes(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """CPUs 0 to 3 on node 0 and 4 to 7 on node 1, of 4096 MiB each; on node 1 as many huge pages as are in the list."""
+    pages = [256]
+
+    def read(_: Tree) -> Topology:
+        found = tuple(Cpu(number, number // 4, number) for number in range(8))
+        pools = ((), (HugePool(2048, pages[0], 0),))
+        nodes = (Node(number, (), 4096, (), pools[number]) for number in range(2))
+        return Topology(found, tuple(nodes), ())
+
+    monkeypatch.setattr("tailrace.resources.conflict.read_memory", read)
+    monkeypatch.setattr("tailrace.node.claiming.read_memory", read)
+    monkeypatch.setattr(hugepages, "missing", lambda pages, _: pages)
+    monkeypatch.setattr(hugepages, "pool_of", lambda node, *, kib: Path(f"{node} {kib}"))
+    return pages
+
+
+def memory_plan(mib: int, core: int, *, huge: bool = True) -> Plan:
+    """Of a function with so much memory, on a core, beside a switch on core 0."""
+    spec = f"functions: {{a: {{kind: skeleton, memory: {mib}MiB}}}}\nchains: {{v: [p, a, q]}}\nports: {{p: , q: }}\n"
+    plan = make_plan(parse_spec(spec, "s"), cpus=cpus(8), real_time=None, huge=huge)
+    switch, function = (replace(plan.placement.switch, core=each, cpus=(each,), cores=(each,)) for each in (0, core))
+    return replace(plan, placement=replace(plan.placement, switch=switch, workers=(0,), functions={"a": function}))
+
+
+@pytest.mark.usefixtures("two_nodes")
+def test_memory_that_a_node_has_not_left_is_refused_with_the_figures(tmp_path: Path) -> None:
+    with hold(tmp_path / "one") as one, hold(tmp_path / "two") as two:
+        one.record.spec = "one.yaml"
+        claim_plans(one, memory_plan(3000, 4))
+        (claim,) = claims()
+        assert (claim.memory(0), claim.memory(1)) == (48, 3000)
+        for ask in (check_free, claim_plans):
+            with pytest.raises(Refused) as refused:
+                ask(two, memory_plan(400, 5))
+            assert str(refused.value) == (
+                "functions.a.memory: 400 MiB (a 400) would be of node 1, which has 328 MiB left of 4096: 512 are in "
+                f"huge pages, 256 kept for the system, 3000 held by {one.folder} (one.yaml); expected less, or end "
+                f"that node first (`tailrace down`, with TAILRACE_STATE={one.folder})"
+            )
+        claim_plans(two, memory_plan(328, 5))
+        claim_plans(two, memory_plan(400, 3))  # of the other node
+        assert one.undo_all() == []
+        claim_plans(two, memory_plan(3328, 5))
+
+
+def test_who_has_its_memory_already_keeps_it(tmp_path: Path, two_nodes: list[int]) -> None:
+    with hold(tmp_path / "one") as one:
+        plan = memory_plan(3000, 4)
+        claim_plans(one, plan)
+        two_nodes[0] = 1024  # somebody has made pages of what was promised
+        claim_plans(one, plan, replace(plan, idle="sleep"))
+        with pytest.raises(Refused, match=r"which has 1792 MiB left of 4096: 2048 are in huge pages"):
+            claim_plans(one, plan, memory_plan(3001, 4))
+
+
+@pytest.mark.usefixtures("two_nodes")
+def test_huge_pages_that_are_to_be_added_take_of_the_same_memory(tmp_path: Path) -> None:
+    plan = memory_plan(1024, 4)
+    with hold(tmp_path / "one") as one:
+        claim_plans(one, plan, pages={(4, 2048): 1152})
+        said = r"functions\.a\.memory: 1024 MiB \(a 1024\) and 2306 MiB of new huge pages would be of node 1"
+        with pytest.raises(Refused, match=said):
+            claim_plans(one, plan, pages={(4, 2048): 1153})
+
+
+@pytest.mark.usefixtures("two_nodes")
+def test_without_huge_pages_all_of_it_is_ordinary_memory(tmp_path: Path) -> None:
+    assert [STARTERS[each].ordinary_bytes(256 << 20, 8, huge=True) >> 20 for each in STARTERS] == [256, 256, 0]
+    assert [STARTERS[each].ordinary_bytes(256 << 20, 8, huge=False) >> 20 for each in STARTERS] == [
+        256 + BUFFERS_MIB + 8,
+        256 + BUFFERS_MIB + 8,
+        256,
+    ]
+    with hold(tmp_path / "one") as one:
+        claim_plans(one, memory_plan(256, 4, huge=False))
+    assert claims()[0].memory(1) == 256 + BUFFERS_MIB
 
 
 # --- two at once ---------------------------------------------------------------------------------------------------

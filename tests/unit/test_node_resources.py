@@ -17,7 +17,8 @@ from tailrace.kernel.boot import boot_id
 from tailrace.kernel.tree import Tree
 from tailrace.node.resources import resources
 from tailrace.resources import ledger
-from tailrace.resources.ledger import Claim, Pages, write_claim
+from tailrace.resources.claim import Claim, Pages
+from tailrace.resources.ledger import write_claim
 
 
 @pytest.fixture

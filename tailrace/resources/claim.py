@@ -1,0 +1,102 @@
+"""What is held by what is up in one state folder, as data; `tailrace.resources.ledger` keeps it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from tailrace.kernel.boot import boot_id
+from tailrace.kernel.tree import Tree
+from tailrace.process.process import ProcessId
+from tailrace.resources.single import nic_identity, nic_words
+
+
+@dataclass(frozen=True)
+class Pages:
+    """Huge pages that were added to a pool."""
+
+    kib: int
+    count: int
+    node: int | None = None
+    """None: to the machine's pool."""
+
+
+@dataclass(frozen=True)
+class Memory:
+    """Ordinary memory of a node, none of it in huge pages: as much as a limit lets its owner use."""
+
+    node: int
+    mib: int
+
+
+@dataclass(frozen=True)
+class Part:
+    """What one of those who share a claim has of it."""
+
+    who: str
+    """As a spec has it: ports.wan, functions.fw."""
+    nics: tuple[str, ...] = ()
+    sockets: tuple[str, ...] = ()
+    """Outside the state folder, by their real paths."""
+    memory: tuple[Memory, ...] = ()
+
+    @property
+    def name(self) -> str:
+        """Without its section."""
+        return self.who.partition(".")[2] or self.who
+
+
+@dataclass(frozen=True)
+class Claim:
+    """What is held by what is up in one state folder."""
+
+    folder: str
+    spec: str
+    boot: str
+    owner: ProcessId | None = None
+    """The command that a measurement belongs to, which it ends with."""
+    exclusive: tuple[int, ...] = ()
+    """CPUs that are polled on."""
+    shared: tuple[int, ...] = ()
+    """CPUs of control threads and of what sleeps until it is notified."""
+    pages: tuple[Pages, ...] = ()
+    nics: tuple[str, ...] = ()
+    """PCI addresses and interfaces."""
+    ports: tuple[str, ...] = ()
+    network: str = ""
+    """The network namespace of its interfaces; empty: not said by the version that has written it."""
+    parts: tuple[Part, ...] = ()
+    """Who has what of it, as far as one alone has it."""
+
+    @property
+    def words(self) -> str:
+        return f"{self.folder} ({self.spec})" if self.spec else self.folder
+
+    def singles(self, tree: Tree) -> dict[str, tuple[str, str]]:
+        """What only one can have, by one name each: what it is, in words, and who has it."""
+        whose = {nic: part.who for part in self.parts for nic in part.nics}
+        found = {nic_identity(nic, self.network, tree): (nic_words(nic), whose.get(nic, "")) for nic in self.nics}
+        for part in self.parts:
+            found |= {f"socket {path}": (f"the socket {path}", part.who) for path in part.sockets}
+        return found
+
+    def memory(self, node: int) -> int:
+        """MiB of a node, of all."""
+        return sum(each.mib for part in self.parts for each in part.memory if each.node == node)
+
+    @property
+    def ending(self) -> str:
+        """What makes it go."""
+        if self.owner is not None:
+            return f"wait for that measurement (process {self.owner.pid}) to end"
+        return f"end that node first (`tailrace down`, with TAILRACE_STATE={self.folder})"
+
+    def holds(self) -> bool:
+        """Whether what has claimed it is still there."""
+        alive = self.owner is None or self.owner.alive()
+        return self.boot == boot_id() and alive and (Path(self.folder) / "state.json").exists()
+
+    @property
+    def owed(self) -> tuple[Pages, ...]:
+        """The huge pages that are to be given back when what has added them is gone, whether it is on record or not."""
+        return self.pages if self.boot == boot_id() else ()

@@ -1,0 +1,103 @@
+"""Whether a claim can stand beside those of others: what only one can have, and memory by NUMA node.
+
+A claim of memory is a promise: what a limit lets its owner use. So what is left of a node is told by its size and by
+what was promised, always the same, and not by what happens to be free (MemAvailable). CPUs are chosen by what others
+hold, and so are the ledger's (`tailrace.resources.ledger`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+from tailrace.errors import Refused
+from tailrace.kernel.tree import Tree
+from tailrace.resources.claim import Claim
+from tailrace.resources.topology import Node, Topology, read_cpus, read_nodes
+
+RESERVE = 16
+"""Of each node one part of so many is promised to nobody: for the kernel, and what else runs."""
+
+
+@dataclass(frozen=True)
+class Room:
+    """The memory of a node, in MiB."""
+
+    node: int
+    total: int
+    pages: int
+    """In huge pages, of all sizes, whoever has them."""
+    held: int
+    """Promised."""
+
+    @property
+    def reserve(self) -> int:
+        return self.total // RESERVE
+
+    @property
+    def left(self) -> int:
+        return max(self.total - self.pages - self.reserve - self.held, 0)
+
+
+def room(node: Node, claims: Iterable[Claim]) -> Room:
+    """What these claims leave of a node."""
+    pages = sum(pool.total * pool.kib for pool in node.huge) >> 10
+    return Room(node.number, node.memory_mib, pages, sum(claim.memory(node.number) for claim in claims))
+
+
+def memory_node(machine: Topology, node: int | None) -> int | None:
+    """The node whose memory is used by who runs on a node: its own, or the nearest that has any; None where no memory
+    is known."""
+    return machine.nearest(machine.home(node), [each.number for each in machine.nodes if each.memory_mib])
+
+
+def read_memory(tree: Tree) -> Topology:
+    """The machine without its network cards, which are many files."""
+    cpus = read_cpus(tree)
+    return Topology(cpus, read_nodes(tree, cpus), ())
+
+
+def check_beside(claim: Claim, own: Claim | None, claims: Iterable[Claim], adding: Mapping[int, int] = {}) -> None:
+    """Raises Refused, with the key at fault, who holds it and the figures, where another of these claims has what only
+    one can have, or a node has not as much memory left as this one takes. What its `own` has already is not refused.
+    `adding`: huge pages that are to be added for it, in MiB by node."""
+    tree = Tree()
+    if own is not None and not own.holds():
+        own = None
+    others = [other for other in claims if other.folder != claim.folder]
+    _check_singles(claim, own, others, tree)
+    if any(part.memory for part in claim.parts) or adding:
+        for node in read_memory(tree).nodes:
+            _check_memory(claim, own, others, node, adding.get(node.number, 0))
+
+
+def _check_singles(claim: Claim, own: Claim | None, others: Iterable[Claim], tree: Tree) -> None:
+    wanted = claim.singles(tree)
+    had = own.singles(tree) if own is not None else {}
+    for other in others:
+        for key, (what, who) in other.singles(tree).items():
+            if key in wanted and key not in had:
+                named, whose = wanted[key]
+                holder = f"{who.partition('.')[2] or who} of {other.words}" if who else other.words
+                also = f" as {what}" if what != named else ""
+                raise Refused(f"{whose}: {named} is held by {holder}{also}; use another, or {other.ending}")
+
+
+def _check_memory(claim: Claim, own: Claim | None, others: Iterable[Claim], node: Node, adding: int) -> None:
+    wanted, had = claim.memory(node.number), own.memory(node.number) if own is not None else 0
+    left = room(node, others)
+    if not left.total or wanted + adding <= max(left.left, 0 if adding else had):
+        return
+    shares = [(each.mib, part) for part in claim.parts for each in part.memory if each.node == node.number]
+    most = max(shares, key=lambda share: share[0], default=None)
+    key = "fabric" if most is None or "." not in most[1].who else most[1].who
+    who = ", ".join(f"{part.name} {mib}" for mib, part in shares)
+    needs = " and ".join(
+        [*([f"{wanted} MiB ({who})"] if wanted else []), *([f"{adding} MiB of new huge pages"] if adding else [])]
+    )
+    has = f"{left.total}: {left.pages} are in huge pages, {left.reserve} kept for the system"
+    holders = [(other.memory(node.number), other) for other in others if other.memory(node.number)]
+    held = "".join(f", {mib} held by {other.words}" for mib, other in holders)
+    cure = f", or {holders[0][1].ending}" if holders else ""
+    said = f"{needs} would be of node {node.number}, which has {left.left} MiB left of {has}{held}"
+    raise Refused(f"{key}.memory: {said}; expected less{cure}")
