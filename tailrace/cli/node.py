@@ -29,7 +29,8 @@ def resources(as_json: JsonOption = False) -> None:
     sudo tailrace node resources --json | jq '.cpus[] | select(.use == "exclusive")'
 
     A CPU is exclusive where something polls on it, and shared where control threads run or what sleeps until it is
-    notified. It needs no service. What only root may read is shown to root alone.
+    notified. Memory is held as far as limits let it be used. It needs no service. What only root may read is shown to
+    root alone.
     """
     raise typer.Exit(run_command(lambda: _show(as_json=as_json)))
 
@@ -46,11 +47,14 @@ def _show(*, as_json: bool) -> int:
         cells = (cpu["cpu"], cpu["node"], cpu["core"], cpu["role"], isolated, use, ", ".join(cpu["owners"]))
         cpus.add_row(*map(_cell, cells))
     print_table(cpus)
-    memory = PlainTable("node", "memory", "pages of", "total", "free", "ours")
+    memory = PlainTable("node", "memory", "for the system", "held", "left", "owner")
+    pools = PlainTable("node", "pages of", "total", "free", "ours", "owner")
     for each in found["nodes"]:
-        for pool in each["pages"] or [None]:
-            pages = (size_words(pool["kib"]), pool["total"], pool["free"], pool["ours"]) if pool else ("none",)
-            memory.add_row(*map(_cell, (each["node"], f"{each['memory_mib']} MiB", *pages)))
+        sizes = [f"{each[key]} MiB" for key in ("memory_mib", "reserve_mib", "held_mib", "left_mib")]
+        memory.add_row(*map(_cell, (each["node"], *sizes, ", ".join(each["owners"]))))
+        for pool in each["pages"]:
+            pages = size_words(pool["kib"]), pool["total"], pool["free"], pool["ours"], ", ".join(pool["owners"])
+            pools.add_row(*map(_cell, (each["node"], *pages)))
     print_table(memory)
     nics = PlainTable("NIC", "address", "node", "driver", "owner")
     for nic in found["nics"]:
@@ -60,7 +64,7 @@ def _show(*, as_json: bool) -> int:
     ports = PlainTable("port", "owner")
     for port in found["ports"]:
         ports.add_row(port["port"], port["owner"])
-    for table in (nics, ports):
+    for table in (pools, nics, ports):
         if table.rows:
             print_table(table)
     for note in found["notes"]:

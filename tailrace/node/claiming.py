@@ -16,7 +16,7 @@ from tailrace.plan.planned import TESTER_BUFFERS_MIB, Plan, PlannedPort
 from tailrace.resources import hugepages
 from tailrace.resources.claim import Claim, Memory, Pages, Part
 from tailrace.resources.conflict import check_beside, memory_node, read_memory
-from tailrace.resources.hugepages import Wanted
+from tailrace.resources.hugepages import PAGE_KIB, PAGE_MIB, Wanted
 from tailrace.resources.ledger import Polled, claim_file, claims, own_claim, write_claim
 from tailrace.resources.pci import full_address
 from tailrace.resources.place import Place, Placement
@@ -90,7 +90,7 @@ def _cpus_of(placements: Iterable[Placement]) -> tuple[set[int], set[int]]:
     used: set[int] = set()
     for each in placements:
         places = [each.switch, *each.functions.values(), *([each.tester] if each.tester else [])]
-        polled.update(each.workers, (core for place in places if place.mode == "poll" for core in place.cores))
+        polled.update(each.workers, *map(_polls, places))
         used.update(*(place.cpus for place in places))
     return polled, used
 
@@ -102,18 +102,17 @@ def _parts(plans: Sequence[Plan]) -> tuple[Part, ...]:
     nodes = {cpu.number: memory_node(machine, cpu.node) for cpu in machine.cpus}
     home = memory_node(machine, None)
     for plan in plans:
-        for who, cpu, mib in _memory(plan):
-            has = found.setdefault(who, _Part()).memory
-            node = nodes.get(cpu, home)
-            if node is not None and mib:
-                has[node] = max(has.get(node, 0), mib)
+        for user in _users(plan):
+            part = found.setdefault(user.who, _Part())
+            part.exclusive |= set(user.polls)
+            part.used |= set(user.place.cpus)
+            node = nodes.get(user.place.core, home)
+            part.uses(node, user.mib, user.pages)
+            part.nics |= dict.fromkeys(user.nics)
         for port in plan.ports:
             part = found.setdefault(f"ports.{port.name}", _Part())
             part.nics |= dict.fromkeys(_nics(port.device))
             part.sockets |= dict.fromkeys(_sockets(port))
-        for each in plan.started:
-            uris = [uri for uri in each.interfaces if passed_through(uri)]
-            found[f"functions.{each.name}"].nics |= {nic: None for uri in uris for nic in _nics(uri)}
     return tuple(part.done(who) for who, part in found.items() if part != _Part())
 
 
@@ -125,22 +124,65 @@ class _Part:
     sockets: dict[str, None] = field(default_factory=dict)
     memory: dict[int, int] = field(default_factory=dict)
     """MiB by node."""
+    pages: dict[tuple[int, int | None], int] = field(default_factory=dict)
+    """Huge pages by their size in KiB and node."""
+    exclusive: set[int] = field(default_factory=set)
+    used: set[int] = field(default_factory=set)
+
+    def uses(self, node: int | None, mib: int, pages: tuple[int, int]) -> None:
+        """Memory in MiB, and huge pages of a size: the most of what is said of a node."""
+        kib, count = pages
+        if node is not None and mib:
+            self.memory[node] = max(self.memory.get(node, 0), mib)
+        if count:
+            self.pages[kib, node] = max(self.pages.get((kib, node), 0), count)
 
     def done(self, who: str) -> Part:
-        memory = tuple(Memory(node, mib) for node, mib in self.memory.items())
-        return Part(who, tuple(self.nics), tuple(self.sockets), memory)
+        return Part(
+            who,
+            tuple(self.nics),
+            tuple(self.sockets),
+            tuple(Memory(node, mib) for node, mib in self.memory.items()),
+            tuple(sorted(self.exclusive)),
+            tuple(sorted(self.used - self.exclusive)),
+            tuple(Pages(kib, count, node) for (kib, node), count in self.pages.items()),
+        )
 
 
-def _memory(plan: Plan) -> Iterator[tuple[str, int, int]]:
-    """Who uses how many MiB of ordinary memory at the most, and a CPU on its node."""
+@dataclass(frozen=True)
+class _User:
+    """One that runs by a plan."""
+
+    who: str
+    place: Place
+    polls: Collection[int]
+    mib: int
+    """Of ordinary memory, at the most."""
+    pages: tuple[int, int] = (0, 0)
+    """The size of its huge pages in KiB, and how many."""
+    nics: Sequence[str] = ()
+    """Cards that are passed through to it."""
+
+
+def _users(plan: Plan) -> Iterator[_User]:
     where = plan.placement
     queues = sum(port.queues for port in plan.ports if not port.guest)
-    yield "switch", where.switch.core, used_mib(queues, plan.memory_mib)
-    if where.tester is not None and plan.tester and not plan.huge:
-        yield "tester", where.tester.core, TESTER_BUFFERS_MIB
+    polls = {*where.workers, *_polls(where.switch)}
+    yield _User("switch", where.switch, polls, used_mib(queues, plan.memory_mib))
+    if where.tester is not None:
+        mib = TESTER_BUFFERS_MIB if plan.tester else 0
+        pages = (PAGE_KIB, mib // PAGE_MIB) if plan.huge else (0, 0)
+        yield _User("tester", where.tester, _polls(where.tester), 0 if plan.huge else mib, pages)
     for each in plan.started:
+        place = where.functions[each.name]
         size = STARTERS[each.runs].ordinary_bytes(each.memory_bytes, each.tables_mib, huge=plan.huge)
-        yield f"functions.{each.name}", where.functions[each.name].core, -(-size >> 20)
+        nics = [nic for uri in each.interfaces if passed_through(uri) for nic in _nics(uri)]
+        pages = (each.page_kib, plan.pages_for(each))
+        yield _User(f"functions.{each.name}", place, _polls(place), -(-size >> 20), pages, nics)
+
+
+def _polls(place: Place) -> tuple[int, ...]:
+    return place.cores if place.mode == "poll" else ()
 
 
 def _to_add(pages: Wanted) -> dict[int, int]:

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import asdict
 from typing import Any
 
 from tailrace.kernel.tree import Tree
 from tailrace.plan.usable import with_roles
-from tailrace.resources.claim import Claim
+from tailrace.resources.claim import Claim, Part
 from tailrace.resources.claims import holder
+from tailrace.resources.conflict import room
 from tailrace.resources.ledger import claims, unreadable
 from tailrace.resources.topology import Cpu, Node, Topology, read_topology
 
@@ -26,17 +28,26 @@ def resources(tree: Tree | None = None) -> dict[str, Any]:
         "nodes": [_node(node, machine, held) for node in machine.nodes],
         "nics": _nics(machine, held),
         "ports": [{"port": port, "owner": claim.words} for claim in held for port in claim.ports],
-        "owners": [
-            {"folder": claim.folder, "spec": claim.spec, "measurement": claim.owner.pid if claim.owner else None}
-            for claim in held
-        ],
+        "owners": [_owner(claim) for claim in held],
         "notes": notes,
     }
 
 
+def _owner(claim: Claim) -> dict[str, Any]:
+    return {
+        "folder": claim.folder,
+        "spec": claim.spec,
+        "measurement": claim.owner.pid if claim.owner else None,
+        "parts": [asdict(part) for part in claim.parts],
+    }
+
+
 def _cpu(cpu: Cpu, held: Sequence[Claim], *, live: bool) -> dict[str, Any]:
-    exclusive = [claim.words for claim in held if cpu.number in claim.exclusive]
-    shared = [claim.words for claim in held if cpu.number in claim.shared]
+    def whose(claim: Claim) -> str:
+        return claim.whose(lambda part: cpu.number in (*part.exclusive, *part.shared))
+
+    exclusive = [whose(claim) for claim in held if cpu.number in claim.exclusive]
+    shared = [whose(claim) for claim in held if cpu.number in claim.shared]
     if not exclusive and live and (process := holder(cpu.number)) is not None:
         exclusive = [f"a switch's worker, process {process}"]  # another user's, or one that no node has started
     return {
@@ -53,19 +64,44 @@ def _cpu(cpu: Cpu, held: Sequence[Claim], *, live: bool) -> dict[str, Any]:
 
 def _node(node: Node, machine: Topology, held: Sequence[Claim]) -> dict[str, Any]:
     ours = [pages for claim in held for pages in claim.pages if machine.home(pages.node) == node.number]
+    memory = room(node, held)
+
+    def whose(claim: Claim, kib: int) -> str:
+        """Who uses how many pages of a size."""
+        used = {part.name: _pages(part, kib, node, machine) for part in claim.parts}
+        return ", ".join(f"{name} {count}" for name, count in used.items() if count)
+
     return {
         "node": node.number,
         "memory_mib": node.memory_mib,
+        "reserve_mib": memory.reserve,
+        "held_mib": memory.held,
+        "left_mib": memory.left,
+        "owners": [
+            f"{', '.join(f'{name} {mib}' for name, mib in shares.items())} of {claim.words}"
+            for claim in held
+            if (shares := _shares(claim, node.number))
+        ],
         "pages": [
             {
                 "kib": pool.kib,
                 "total": pool.total,
                 "free": pool.free,
                 "ours": sum(pages.count for pages in ours if pages.kib == pool.kib),
+                "owners": [f"{used} of {claim.words}" for claim in held if (used := whose(claim, pool.kib))],
             }
             for pool in node.huge
         ],
     }
+
+
+def _shares(claim: Claim, node: int) -> dict[str, int]:
+    """Who has how many MiB of a node."""
+    return {part.name: each.mib for part in claim.parts for each in part.memory if each.node == node}
+
+
+def _pages(part: Part, kib: int, node: Node, machine: Topology) -> int:
+    return sum(each.count for each in part.pages if each.kib == kib and machine.home(each.node) == node.number)
 
 
 def _nics(machine: Topology, held: Sequence[Claim]) -> list[dict[str, Any]]:
@@ -77,7 +113,8 @@ def _nics(machine: Topology, held: Sequence[Claim]) -> list[dict[str, Any]]:
     owners: dict[str, list[str]] = {}
     for claim in held:
         for name in claim.nics:
-            owners.setdefault(known.get(name, name), []).append(claim.words)
+            whose = claim.whose(lambda part, name=name: name in part.nics)  # type: ignore[misc]
+            owners.setdefault(known.get(name, name), []).append(whose)
     for name in owners:
         found.setdefault(name, {"nic": name, "address": None, "node": None, "driver": None})
     return [{**nic, "owners": owners.get(name, [])} for name, nic in found.items()]

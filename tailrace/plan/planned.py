@@ -318,11 +318,15 @@ class Plan:
         """Huge pages that these functions need, which Tailrace starts."""
         found: Counter[tuple[int, int]] = Counter()
         wanted = set(functions) if self.huge else set()
-        for each in self.functions:
+        for each in self.started:
             if each.name in wanted:
-                size = STARTERS[each.runs].huge_bytes(each.memory_bytes, each.tables_mib)
-                found[self.placement.functions[each.name].core, each.page_kib] += -(-size // (each.page_kib << 10))
+                found[self.placement.functions[each.name].core, each.page_kib] += self.pages_for(each)
         return found
+
+    def pages_for(self, function: PlannedFunction) -> int:
+        """How many huge pages of its size a function needs that Tailrace starts."""
+        size = STARTERS[function.runs].huge_bytes(function.memory_bytes, function.tables_mib) if self.huge else 0
+        return -(-size // (function.page_kib << 10))
 
     @property
     def groups(self) -> tuple[str, ...]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -9,6 +10,9 @@ from tailrace.kernel.boot import boot_id
 from tailrace.kernel.tree import Tree
 from tailrace.process.process import ProcessId
 from tailrace.resources.single import nic_identity, nic_words
+
+_MOST_NAMES = 8
+"""That are shown of who share something."""
 
 
 @dataclass(frozen=True)
@@ -34,11 +38,17 @@ class Part:
     """What one of those who share a claim has of it."""
 
     who: str
-    """As a spec has it: ports.wan, functions.fw."""
+    """switch, tester, or as a spec has it: ports.wan, functions.fw."""
     nics: tuple[str, ...] = ()
     sockets: tuple[str, ...] = ()
     """Outside the state folder, by their real paths."""
     memory: tuple[Memory, ...] = ()
+    exclusive: tuple[int, ...] = ()
+    """CPUs that it polls on."""
+    shared: tuple[int, ...] = ()
+    """Those that it uses otherwise."""
+    pages: tuple[Pages, ...] = ()
+    """Huge pages that it uses, whoever has added them."""
 
     @property
     def name(self) -> str:
@@ -66,19 +76,27 @@ class Claim:
     network: str = ""
     """The network namespace of its interfaces; empty: not said by the version that has written it."""
     parts: tuple[Part, ...] = ()
-    """Who has what of it, as far as one alone has it."""
+    """Who has what of it."""
 
     @property
     def words(self) -> str:
         return f"{self.folder} ({self.spec})" if self.spec else self.folder
 
     def singles(self, tree: Tree) -> dict[str, tuple[str, str]]:
-        """What only one can have, by one name each: what it is, in words, and who has it."""
+        """What only one can have, by one name each: what it is, in words, and who of them has it."""
         whose = {nic: part.who for part in self.parts for nic in part.nics}
         found = {nic_identity(nic, self.network, tree): (nic_words(nic), whose.get(nic, "")) for nic in self.nics}
         for part in self.parts:
             found |= {f"socket {path}": (f"the socket {path}", part.who) for path in part.sockets}
         return found
+
+    def whose(self, has: Callable[[Part], object]) -> str:
+        """Who of them has something, in words; the whole where that is not said."""
+        names = [part.name for part in self.parts if has(part)]
+        if not names:
+            return self.words
+        more = f" and {len(names) - _MOST_NAMES} others" if len(names) > _MOST_NAMES else ""
+        return f"{', '.join(names[:_MOST_NAMES])}{more} of {self.words}"
 
     def memory(self, node: int) -> int:
         """MiB of a node, of all."""

@@ -78,7 +78,7 @@ def _check_singles(claim: Claim, own: Claim | None, others: Iterable[Claim], tre
         for key, (what, who) in other.singles(tree).items():
             if key in wanted and key not in had:
                 named, whose = wanted[key]
-                holder = f"{who.partition('.')[2] or who} of {other.words}" if who else other.words
+                holder = other.whose(lambda part, who=who: part.who == who)  # type: ignore[misc]
                 also = f" as {what}" if what != named else ""
                 raise Refused(f"{whose}: {named} is held by {holder}{also}; use another, or {other.ending}")
 

@@ -29,11 +29,19 @@ def test_what_is_up_is_claimed_until_it_is_down(command: Command) -> None:
     placement = command.status()["placement"]
     found = held(command)
     owner = f"{command.state} ({spec})"
-    polled = [cpu["cpu"] for cpu in found["cpus"] if owner in cpu["owners"] and cpu["use"] == "exclusive"]
-    assert set(polled) >= {*placement["workers"], placement["tester"]["core"]}
+    whose = {cpu["cpu"]: who for cpu in found["cpus"] for who in cpu["owners"] if who.endswith(f" of {owner}")}
+    uses = {cpu["cpu"]: cpu["use"] for cpu in found["cpus"]}
+    assert "exclusive" == uses[placement["tester"]["core"]] == uses[placement["workers"][0]]
+    assert whose[placement["workers"][0]].startswith("switch")
+    assert "tester" in whose[placement["tester"]["core"]]
+    assert "first" in whose[placement["functions"]["first"]["core"]]
+    memory = [who for node in found["nodes"] for who in node["owners"] if who.endswith(f" of {owner}")]
+    pages = [who for node in found["nodes"] for pool in node["pages"] for who in pool["owners"] if owner in who]
+    assert memory == [f"switch 48, first 256 of {owner}"]
+    assert pages and pages[0].startswith("tester 128, first ")
     assert [each["port"] for each in found["ports"]] == ["tester.a", "first.0", "first.1", "tester.b"]
     assert specs(command) == {str(command.state): str(spec)}
-    assert f"exclusive  {owner}" in command("node", "resources").stdout
+    assert f"exclusive  {whose[placement['workers'][0]]}" in command("node", "resources").stdout
 
     more = command.spec(
         ONE.replace("first: skeleton", "first: skeleton, second: skeleton").replace("first,", "first, second,")

@@ -80,8 +80,9 @@ def test_a_claim_is_on_record_before_it_is_written_and_goes_with_what_was_up(
         assert "a.0" in claim.ports
         assert claim.pages == (Pages(1048576, 5, 1),)
         assert claim.parts == (
-            Part("switch", memory=(Memory(0, 48 + 20),)),
-            Part("functions.a", memory=(Memory(0, 256),)),
+            Part("switch", memory=(Memory(0, 48 + 20),), exclusive=(3,), shared=(0, 1, 2)),
+            Part("tester", exclusive=(4,), shared=(0, 1, 2), pages=(Pages(2048, 128, 0),)),
+            Part("functions.a", (), (), (Memory(0, 256),), (5,), (0, 1, 2), (Pages(2048, -(-BUFFERS_MIB // 2), 0),)),
             Part("ports.if-eth9", nics=("eth9",)),
         )
         assert own_ledger.stat().st_mode & 0o777 == 0o700

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from pathlib import Path
 
 import pytest
@@ -17,7 +18,7 @@ from tailrace.kernel.boot import boot_id
 from tailrace.kernel.tree import Tree
 from tailrace.node.resources import resources
 from tailrace.resources import ledger
-from tailrace.resources.claim import Claim, Pages
+from tailrace.resources.claim import Claim, Memory, Pages, Part
 from tailrace.resources.ledger import write_claim
 
 
@@ -32,7 +33,21 @@ def held(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     Journal(state_folder(tree) / "journal").note(applied=asked)
     for name, claim in {
         "up": Claim(
-            "", "a.yaml", boot_id(), None, (5, 6), (4,), (Pages(2048, 7, 1),), ("0000:31:00.0", "tap0"), ("p",)
+            "",
+            "a.yaml",
+            boot_id(),
+            None,
+            (5, 6),
+            (4,),
+            (Pages(2048, 7, 1),),
+            ("0000:31:00.0", "tap0"),
+            ("p",),
+            "",
+            (
+                Part("switch", memory=(Memory(1, 68),), exclusive=(5,), shared=(4,)),
+                Part("functions.fw", (), (), (Memory(1, 256), Memory(0, 1)), (6,), (4,), (Pages(2048, 104, 1),)),
+                Part("ports.wan", ("tap0",)),
+            ),
         ),
         "run": Claim("", "b.yaml", boot_id(), None, (7,), (4,), (Pages(2048, 3, 1), Pages(1048576, 1))),
     }.items():
@@ -48,13 +63,20 @@ def test_each_cpu_says_its_role_and_who_has_it(held: Path) -> None:
     cpus = {cpu["cpu"]: cpu for cpu in found["cpus"]}
     up, run = f"{held}/up (a.yaml)", f"{held}/run (b.yaml)"
     assert (cpus[0]["role"], cpus[0]["use"], cpus[0]["owners"]) == ("system", None, [])
-    assert (cpus[4]["role"], cpus[4]["use"], cpus[4]["owners"]) == ("system", "shared", [run, up])
-    assert (cpus[5]["role"], cpus[5]["use"], cpus[5]["owners"]) == ("switch", "exclusive", [up])
+    both = f"switch, fw of {up}"
+    assert (cpus[4]["role"], cpus[4]["use"], cpus[4]["owners"]) == ("system", "shared", [run, both])
+    assert (cpus[5]["role"], cpus[5]["use"], cpus[5]["owners"]) == ("switch", "exclusive", [f"switch of {up}"])
+    assert cpus[6]["owners"] == [f"fw of {up}"]
     assert (cpus[7]["node"], cpus[7]["owners"]) == (1, [run])
     assert [[pool["ours"] for pool in node["pages"]] for node in found["nodes"]] == [[0, 1], [10, 0]]
     nics = {nic["nic"]: nic for nic in found["nics"]}
     assert (nics["ens1"]["node"], nics["ens1"]["driver"], nics["ens1"]["owners"]) == (1, "ice", [up])
-    assert nics["tap0"]["owners"] == [up]
+    assert nics["tap0"]["owners"] == [f"wan of {up}"]
+    sizes = {key: found["nodes"][1][key] for key in ("memory_mib", "reserve_mib", "held_mib", "left_mib")}
+    assert sizes == {"memory_mib": 65536, "reserve_mib": 4096, "held_mib": 324, "left_mib": 65536 - 4096 - 324}
+    assert [node["owners"] for node in found["nodes"]] == [[f"fw 1 of {up}"], [f"switch 68, fw 256 of {up}"]]
+    assert [pool["owners"] for pool in found["nodes"][1]["pages"]] == [[f"fw 104 of {up}"], []]
+    assert found["owners"][1]["parts"][2] == {**asdict(Part("ports.wan", ("tap0",)))}
     assert found["ports"] == [{"port": "p", "owner": up}]
     assert [owner["spec"] for owner in found["owners"]] == ["b.yaml", "a.yaml"]
     assert found["notes"] == []
@@ -63,9 +85,10 @@ def test_each_cpu_says_its_role_and_who_has_it(held: Path) -> None:
 def test_the_table_has_all_of_it(held: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(command, "found_resources", lambda: resources(Tree(held)))
     said = CliRunner().invoke(command.app, ["resources"]).output
-    assert f"6    1     6     vnf     no        exclusive  {held}/up (a.yaml)" in said
-    assert "1     65536 MiB  2 MiB     0      0     10" in said
-    assert f"tap0  –             –     –       {held}/up (a.yaml)" in said
+    assert f"6    1     6     vnf     no        exclusive  fw of {held}/up (a.yaml)" in said
+    assert f"1     65536 MiB  4096 MiB        324 MiB  61116 MiB  switch 68, fw 256 of {held}/up (a.yaml)" in said
+    assert f"1     2 MiB     0      0     10    fw 104 of {held}/up (a.yaml)" in said
+    assert f"tap0  –             –     –       wan of {held}/up (a.yaml)" in said
 
 
 def test_what_only_root_may_read_is_said(held: Path, monkeypatch: pytest.MonkeyPatch) -> None:
