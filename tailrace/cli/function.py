@@ -315,10 +315,13 @@ def _show(name: str, most: int, *, as_json: bool) -> int:
     shown = ask(State(folder, record), _process(name), most)
     waits = any(each["name"] == name and each.get("state") == "standby" for each in record.plan.get("functions", []))
     in_step = operate.in_step(name) if waits else []
+    out = operate.outages(name)
     if as_json:
-        print_json({"name": name, **shown.model_dump(), "in_step": in_step})
+        print_json({"name": name, **shown.model_dump(), "in_step": in_step, "outages": out})
         return 0
     print_line(f"{name}: {shown.function}")
+    if said := operate.outage_words(out):
+        print_line(said)
     for words in operate.in_step_words(in_step):
         print_line(f"in standby: {words}")
     counters = PlainTable("", "port0", "port1")

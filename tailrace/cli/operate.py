@@ -363,6 +363,8 @@ def _show_status(found: dict[str, Any]) -> None:
         crowded = function.get("crowded")
         if len(function["replicas"]) > 1 or function["replicas"][0]["state"] != "active" or crowded:
             print_line(f"function {function['name']}: {', '.join(map(_replica_words, function['replicas']))}")
+        if said := outage_words(function.get("outages", {})):
+            print_line(f"function {function['name']}: {said}")
         if crowded:
             print_line(f"  {crowded} times the flow table was full")
     for bridge in found["bridges"]:
@@ -397,6 +399,16 @@ def _replica_words(replica: dict[str, Any]) -> str:
     return f"{replica['name']} ({replica['state']}{flows}{behind})"
 
 
+def outage_words(counts: Mapping[str, int]) -> str:
+    """Out 3 times (bypassed 2, dropped 1), 120 frames lost; empty where nothing was."""
+    ways = {"bypassed": "bypass", "blocked": "block", "dropped": "drop"}
+    said = {way: count for way, key in ways.items() if (count := counts.get(key, 0))}
+    times = sum(said.values())
+    out = f"out {times} time{'' if times == 1 else 's'} ({', '.join(f'{way} {count}' for way, count in said.items())})"
+    lost = counts.get("lost", 0)
+    return ", ".join([*([out] if times else []), *([f"{lost} frames lost"] if lost else [])])
+
+
 def in_step_words(said: Iterable[dict[str, Any]]) -> Iterator[str]:
     """How far a function in standby is behind each of those whose connections it gets."""
     for each in said:
@@ -404,6 +416,14 @@ def in_step_words(said: Iterable[dict[str, Any]]) -> Iterator[str]:
         words = "not all connections yet" if behind is None else f"{behind / 1e3:.1f} s behind"
         words += f" of {each['of']}" + (f" (not taken: {lost})" if lost else "")
         yield f"{words}: {each['why']}" if each["why"] else words
+
+
+def outages(name: str) -> dict[str, int]:
+    """How often a function, or that of a replica, was out, and what it lost; nothing where no service runs."""
+    for function in _found()["functions"]:
+        if name in (function["name"], *(each["name"] for each in function["replicas"])):
+            return dict(function.get("outages", {}))
+    return {}
 
 
 def in_step(name: str) -> list[dict[str, Any]]:

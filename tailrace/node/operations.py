@@ -18,6 +18,7 @@ from tailrace.functions.threads import Resized
 from tailrace.node.change import change_over, end_processes, recover
 from tailrace.node.claiming import check_free, claim_plans
 from tailrace.node.difference import Difference, difference
+from tailrace.node.outages import count_outages, keep_lost
 from tailrace.node.running import Node, quietly, reserve_each
 from tailrace.node.status import changed_outside
 from tailrace.node.strays import check_no_strays, strays
@@ -609,7 +610,8 @@ def lead_around(held: Held) -> LedAround:
         }
         if functions:
             state.record.version = node.fabric.apply({"functions": functions, "chains": chains})
-        if functions or around != state.record.around:
+        counted = count_outages(state.record, plan.functions, gone, left_out)
+        if functions or around != state.record.around or counted:
             state.record.around = around
             state.record.plan = plan.as_data() if took_over else state.record.plan
             state.save()
@@ -684,7 +686,10 @@ def restart(held: Held, names: Collection[str]) -> list[str]:
             return []
         for name in wanted:
             state.record.restarts[name] = state.record.restarts.get(name, 0) + 1
-        _apply(node, node.plan, state.record.spec, None, ended - {_process_of(state, name) for name in wanted})
+        replaced, ports = {_process_of(state, name) for name in wanted}, node.fabric.ports()
+        _apply(node, node.plan, state.record.spec, None, ended - replaced)
+        if keep_lost(state.record, ports, replaced):
+            state.save()
         for name in wanted:
             _forget_logs(state, name)
         return wanted
@@ -704,7 +709,10 @@ def replace_function(
             runtime.check_origin(only, origin)
             node.origins[only] = origin
         anew = [_process_of(node.state, each) for each in chosen]
+        ports = node.fabric.ports()
         applied = _apply(node, node.plan, record.spec, None, anew=anew)
+        if keep_lost(record, ports, anew):
+            node.state.save()
         for each in chosen:
             _forget_logs(node.state, each)
         return applied

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections import Counter
+from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -13,12 +14,13 @@ from tailrace.fabric.tailrace import port_states
 from tailrace.functions.runtimes import program_of
 from tailrace.functions.runtimes import unlike as unlike_outside
 from tailrace.node.difference import Change, unlike
+from tailrace.node.outages import LOST, functions_of
 from tailrace.node.strays import check_no_strays
 from tailrace.observe.page import Page
 from tailrace.plan.planned import Plan, cpus_of, identity_of
 from tailrace.process.control import UNKNOWN, Control, ControlError
 from tailrace.state.folder import folder_in_use
-from tailrace.state.record import Process, State, check_ours, peek
+from tailrace.state.record import Outages, Process, Record, State, check_ours, peek
 from tailrace.switch.config import SWITCH, function_name
 
 _METHOD_MISSING = -32601
@@ -83,7 +85,7 @@ def status(folder: Path) -> dict[str, Any]:
         "processes": processes,
         "ports": switch["ports"] if switch else [],
         "chains": [_chain(chain, switch) for chain in record.plan.get("chains", [])],
-        "functions": _functions(record.plan, switch, record.stopped),
+        "functions": _functions(record, switch),
         "bridges": switch["bridges"] if switch else [],
         "workers": switch["workers"] if switch else [],
     }
@@ -142,8 +144,14 @@ def _chain(chain: dict[str, Any], switch: dict[str, Any] | None) -> dict[str, An
     }
 
 
-def _functions(plan: dict[str, Any], switch: dict[str, Any] | None, stopped: Collection[str]) -> list[dict[str, Any]]:
-    """Each function with its replicas, how many flows each has, and how many flows found no slot in the table."""
+def _functions(record: Record, switch: dict[str, Any] | None) -> list[dict[str, Any]]:
+    """Each function with its replicas, how many flows each has, how many flows found no slot in the table, and how
+    often it was out."""
+    plan, stopped = record.plan, record.stopped
+    lost = Counter[str]()
+    whose = functions_of(plan)
+    for port in switch["ports"] if switch else []:
+        lost[whose.get(function_name(port["name"].rpartition(".")[0]), "")] += port["drops"].get(LOST, 0)
     said = {each["name"]: each for each in (switch["functions"] if switch else [])}
     found: dict[str, dict[str, Any]] = {}
     for each in plan.get("functions", []):
@@ -156,6 +164,7 @@ def _functions(plan: dict[str, Any], switch: dict[str, Any] | None, stopped: Col
                 "kind": each["kind"],
                 "runs": each["runs"],
                 "crowded": of_function.get("crowded"),
+                "outages": _with_lost(record.outages.get(name, Outages()), lost[name]),
                 "replicas": [],
             },
         )
@@ -170,6 +179,10 @@ def _functions(plan: dict[str, Any], switch: dict[str, Any] | None, stopped: Col
             }
         )
     return list(found.values())
+
+
+def _with_lost(outages: Outages, more: int) -> dict[str, int]:
+    return {**outages.counts, "lost": outages.lost + more}
 
 
 def _named(entries: list[dict[str, Any]], name: str) -> dict[str, Any]:

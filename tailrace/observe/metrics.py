@@ -36,6 +36,8 @@ _HELP = {
     "crowded_flows": "Times that a new flow found no slot among the flows known of the function, or took another's",
     "port_up": "Whether the port's guest or device is there",
     "restarts": "Times that the function had ended by itself and was started again",
+    "outages": "Times that the function had ended with all its replicas, by what its chains did until it was back",
+    "lost_packets": "Frames for the function while it had ended, of outages that are over",
     "busy_cycles": "TSC cycles of rounds that moved frames",
     "idle_cycles": "TSC cycles of rounds that found none",
 }
@@ -100,6 +102,11 @@ def metrics(snapshot: Snapshot) -> Iterator[Metric]:
         families.add("tailrace_port_up", "port_up", {"port": port}, float(state == "up"))
     for function, count in snapshot.facts.restarts.items():
         families.add("tailrace_function_restarts", "restarts", {"function": function}, count)
+    for function, counts in snapshot.facts.outages.items():
+        for policy in ("bypass", "block", "drop"):
+            labels = {"function": function, "chains": policy}
+            families.add("tailrace_function_outages", "outages", labels, counts[policy])
+        families.add("tailrace_function_lost_packets", "lost_packets", {"function": function}, counts["lost"])
     if snapshot.facts.version is not None:
         yield GaugeMetricFamily(
             "tailrace_configuration_version", "Version of the configuration", value=float(snapshot.facts.version)

@@ -61,6 +61,8 @@ class Facts:
     """The CPU of each thread of a function that can have more and fewer."""
     restarts: dict[str, int] = field(default_factory=dict)
     """How often a function, or a replica, that had ended by itself was started again."""
+    outages: dict[str, dict[str, int]] = field(default_factory=dict)
+    """Of a function: how often it was out, by what its chains did (bypass, block, drop), and the frames `lost`."""
 
 
 @dataclass(frozen=True)
@@ -222,6 +224,7 @@ class Sampler:
                 functions=_planned(record.plan),
                 cpus=cpus_of(record.plan),
                 restarts=dict(record.restarts),
+                outages={name: each.counts for name, each in record.outages.items()},
             )
             self._record = written, State(self.folder, record), facts
         return self._record[1:]

@@ -511,6 +511,23 @@ class Change:
     """A machine that it starts has come from another node, and is there no more: it is made, whatever happens."""
 
 
+@dataclass(frozen=True)
+class Outages:
+    """How often a function was out, by what its chains did meanwhile, and what was lost (`tailrace.node.outages`)."""
+
+    bypass: int = 0
+    block: int = 0
+    drop: int = 0
+    lost: int = 0
+    """Frames for its ports while nobody was attached, of instances that were replaced."""
+    last: tuple[str, ...] = ()
+    """The processes that had ended the last time."""
+
+    @property
+    def counts(self) -> dict[str, int]:
+        return {key: value for key, value in vars(self).items() if key != "last"}
+
+
 @dataclass
 class Record:
     """state.json as data."""
@@ -536,6 +553,8 @@ class Record:
     """Functions (or replicas) that an operator has stopped: they stay so until they are started."""
     restarts: dict[str, int] = field(default_factory=dict)
     """How often what has ended by itself was started again, by name."""
+    outages: dict[str, Outages] = field(default_factory=dict)
+    """Of functions that were out."""
     groups: dict[str, int] = field(default_factory=dict)
     """The groups of functions, by number (`tailrace.switch.confine`)."""
     kept: str = ""
@@ -668,6 +687,7 @@ class State:
             "around": record.around,
             "stopped": record.stopped,
             "restarts": record.restarts,
+            "outages": record.outages,
             "groups": record.groups,
             "kept": record.kept,
             "granted": record.granted,

@@ -190,9 +190,13 @@ def test_a_chain_leads_past_a_function_that_has_ended(command: Command) -> None:
         through(left, right, b"b" * 60)
         found = command.status()
         assert found["state"] == "broken" and found["unlike"] == []
+        counts = {"bypass": 1, "block": 0, "drop": 0}
+        assert found["functions"][0]["outages"].items() >= counts.items()
         assert "up again (first had ended)" in command("up", spec).stdout
         event("chain.restored")
     assert command.status()["state"] == "up"
+    assert command.status()["functions"][0]["outages"].items() >= counts.items()
+    assert "out 1 time (bypassed 1)" in command("function", "show", "first").stdout
     through(left, right, b"c" * 60)
     for guest in (left, right):
         guest.end()

@@ -24,7 +24,8 @@ GRAFANA = PACKAGING / "grafana/tailrace.json"
 
 
 def exposition() -> str:
-    sampler = MadeUp(facts=replace(FACTS, crowded={"nat": 3}, restarts={"nat": 1}))
+    outages = {"nat": {"bypass": 2, "block": 0, "drop": 0, "lost": 5}}
+    sampler = MadeUp(facts=replace(FACTS, crowded={"nat": 3}, restarts={"nat": 1}, outages=outages))
     registry = CollectorRegistry(auto_describe=False)
     verified = {"profile": "latency", "drifted": True, "counts": {"right": 40, "drifted": 2}}
     registry.register(PageCollector(sampler, lambda: verified))  # type: ignore[arg-type]
@@ -46,6 +47,9 @@ def test_the_exposition_is_openmetrics() -> None:
     states = {sample.labels["port"]: sample.value for sample in families["tailrace_port_up"].samples}
     assert (states["nat.0"], states["wan"]) == (1.0, 0.0)
     assert families["tailrace_function_restarts"].type == "counter"
+    outages = {sample.labels["chains"]: sample.value for sample in families["tailrace_function_outages"].samples}
+    assert outages == {"bypass": 2.0, "block": 0.0, "drop": 0.0}
+    assert families["tailrace_function_lost_packets"].samples[0].value == 5.0
     places = {sample.labels["state"]: sample.value for sample in families["tailrace_host_places"].samples}
     assert places == {"right": 40.0, "drifted": 2.0}
     assert families["tailrace_host_drifted"].samples[0].value == 1.0
