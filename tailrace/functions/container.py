@@ -13,6 +13,7 @@ import re
 import subprocess
 from collections.abc import Sequence
 from contextlib import suppress
+from functools import cache
 from pathlib import Path
 
 from tailrace.errors import Failure, Mistake
@@ -21,6 +22,7 @@ from tailrace.functions.names import outer_name
 from tailrace.functions.process import TUN, inside
 from tailrace.functions.program import BUFFERS_MIB, NAME, function_command, refuses_cpus, wait_until_ready
 from tailrace.functions.runtime import Instance, Started, Starter
+from tailrace.process import units
 from tailrace.process.plain import last_line
 from tailrace.process.process import identify, set_real_time
 from tailrace.process.programs import own_program, podman, system_program
@@ -115,6 +117,7 @@ def _options(name: str, log: Path, instance: Instance, image: str, size: int) ->
         words += ["--volume", f"{_ITS_SIZE}:{_ITS_SIZE}:ro"]
     words += ["--user", f"{_NOBODY}:{instance.group}", "--umask", "0000"]
     words += ["--memory", str(size), "--memory-swap", str(size), "--pids-limit", str(_PROCESSES)]
+    words += _in_slice()
     words += ["--cpuset-cpus", ",".join(map(str, instance.place.cpus))]
     # Podman's own defaults may be above what this process itself may have, and give.
     for kind, most in (("nofile", _FILES), ("nproc", _THREADS), ("core", 0)):
@@ -127,6 +130,15 @@ def _options(name: str, log: Path, instance: Instance, image: str, size: int) ->
         words += volume
     arguments = function_command(NAME, instance, [uri for uri, _ in seen])[1:] if instance.kind else []
     return [*words, image, *arguments]
+
+
+@cache
+def _in_slice() -> list[str]:
+    """The words that put a container into our slice, where that is and podman leaves cgroups to systemd."""
+    own = units.slice_name()
+    if own is None or podman("info", "--format", "{{.Host.CgroupManager}}").strip() != "systemd":
+        return []
+    return ["--cgroup-parent", own]
 
 
 def _image(instance: Instance) -> str:

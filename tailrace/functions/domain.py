@@ -95,6 +95,8 @@ class MachineSetting:
     disks: Disks | None = None
     page_kib: int = PAGE_KIB
     """The size of these pages."""
+    partition: str | None = None
+    """Where in the tree of cgroups it is; None: where libvirt puts it."""
 
 
 def mac_address(name: str, port: int) -> str:
@@ -132,6 +134,8 @@ def domain_xml(setting: MachineSetting) -> str:
     ElementTree.SubElement(backing, "source", type="memfd")
     ElementTree.SubElement(backing, "access", mode="shared")
     ElementTree.SubElement(backing, "allocation", mode="immediate")
+    if setting.partition is not None:
+        _text(ElementTree.SubElement(domain, "resource"), "partition", setting.partition)
     # Where I/O threads run too, which a fragment may ask for.
     current = {} if setting.plugged is None else {"current": str(setting.plugged)}
     _text(domain, "vcpu", str(len(setting.pins)), placement="static", cpuset=_cpu_set(setting.others), **current)

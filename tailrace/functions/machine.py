@@ -10,6 +10,7 @@ import re
 import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
+from dataclasses import replace
 from itertools import zip_longest
 from pathlib import Path
 from typing import Any
@@ -48,7 +49,7 @@ from tailrace.functions.tap import make_tap
 from tailrace.functions.traits import Traits, read_traits
 from tailrace.functions.vcpus import move, spread
 from tailrace.kernel.tree import Tree
-from tailrace.process import hypervisor
+from tailrace.process import hypervisor, units
 from tailrace.process.process import identify
 from tailrace.process.programs import system_program
 from tailrace.resources.hugepages import PAGE_MIB
@@ -59,6 +60,8 @@ from tailrace.state.launch import Launcher
 from tailrace.state.record import Domain, FilePath, MachineFile, Process, State
 
 _QEMU = "qemu-system-x86_64"
+_UNITS = ("/lib/systemd/system", "/usr/lib/systemd/system")
+"""Where units of packages are."""
 _START_SECONDS = 120.0
 """In which QEMU runs on a busy host; the first time, libvirt asks it what it can do."""
 _ANSWER_SECONDS = 5.0
@@ -160,6 +163,7 @@ class InMachine(Starter):
         how = acceleration()
         boots_from = machine_image(instance.image or DEFAULT) if instance.kind else _disks(name, instance)
         setting = machine_setting(name, instance, boots_from, log, how.kind, read_traits(Tree()))
+        setting = replace(setting, partition=partition(Tree()))
         try:
             if setting.disks is not None:
                 _make_disks(launcher, instance, setting, setting.disks)
@@ -393,6 +397,14 @@ def machine_setting(
         fragment=instance.domain,
         page_kib=instance.page_kib,
     )
+
+
+def partition(tree: Tree) -> str | None:
+    """Our slice, as libvirt has it (https://libvirt.org/cgroups.html); None where there is none, or no machined, by
+    which libvirt asks systemd for it."""
+    own = units.slice_name()
+    there = any(tree.exists(f"{folder}/systemd-machined.service") for folder in _UNITS)
+    return f"/{own.removesuffix('.slice')}" if own is not None and there else None
 
 
 def _command_line(instance: Instance, nics: tuple[Nic, ...]) -> str:

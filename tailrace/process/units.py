@@ -53,6 +53,11 @@ def available() -> bool:
         return False
 
 
+def slice_name() -> str | None:
+    """The slice that all of ours is in, also what podman and libvirt start; None where programs cannot be units."""
+    return OWN if available() else None
+
+
 def unit_name(of: str) -> str:
     """The name of a new unit; none is used twice, since one that has just ended may still be there."""
     return f"tailrace-{re.sub('[^A-Za-z0-9_.-]', '_', of)}-{secrets.token_hex(4)}.service"

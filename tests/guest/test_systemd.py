@@ -28,6 +28,7 @@ import os, time
 from pathlib import Path
 from tailrace.errors import Failure
 from tailrace.state.record import hold
+from tailrace.process import units
 from tailrace.state.launch import Launcher, why_ended
 from tailrace.process.process import Limits
 
@@ -36,6 +37,7 @@ readlink /proc/$$/ns/net; umask; echo "$VALUE"; echo '$VALUE'; echo kept >&9
 grep -E "Cpus_allowed_list|SigIgn" /proc/$$/status; cut -d " " -f 19 /proc/$$/stat; ulimit -c; echo "the end"
 while [ ! -e /run/go ]; do sleep 0.1; done; echo last words; exit 3
 '''
+assert units.slice_name() == "tailrace.slice"  # where podman and libvirt are told to put what they start
 limits = Limits(
     cpus=(1,), nice=-5, memory_bytes=48 << 20, umask=0o027, network="other", environment={"VALUE": "a  b"}
 )

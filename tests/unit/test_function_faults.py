@@ -49,9 +49,24 @@ def test_memory_and_cpus_that_the_host_has_not() -> None:
     both = "one: {kind: skeleton, runs: machine, memory: 5GiB}; two: {kind: skeleton, runs: machine, memory: 5GiB}"
     with pytest.raises(Mistake, match=r"functions.two.memory: all machines together have 10GiB, and the host 8192MiB"):
         plan(both)
-    plan(both.replace("runs: machine", "runs: container"))  # a limit, not a reservation
+    plan(both.replace("runs: machine", "runs: container"))  # limits, which the ledger adds up by node
     with pytest.raises(Mistake, match=r"functions.one.cpus: 5 CPUs are more than the 4 that may be used"):
         plan("one: {kind: skeleton, runs: machine, cpus: 5}")
+
+
+def test_containers_are_in_our_slice_where_podman_leaves_cgroups_to_systemd(monkeypatch: pytest.MonkeyPatch) -> None:
+    def words(own: str | None, manager: str) -> list[str]:
+        monkeypatch.setattr(container.units, "slice_name", lambda: own)
+        monkeypatch.setattr(container, "podman", lambda *_: f"{manager}\n")
+        container._in_slice.cache_clear()
+        found = container._options("tailrace-fw", Path("/logs/fw.log"), INSTANCE, "image", 1 << 20)
+        container._in_slice.cache_clear()
+        return found
+
+    said = words("tailrace.slice", "systemd")
+    assert said[said.index("--cgroup-parent") + 1] == "tailrace.slice"
+    assert said[said.index("--memory") + 1] == str(1 << 20)
+    assert "--cgroup-parent" not in words("tailrace.slice", "cgroupfs") + words(None, "systemd")
 
 
 @pytest.mark.parametrize(

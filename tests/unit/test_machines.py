@@ -24,7 +24,7 @@ from tailrace.errors import Mistake
 from tailrace.functions import images
 from tailrace.functions.acceleration import Answer
 from tailrace.functions.domain import MachineSetting, Nic, differing, domain_xml, inner_address, mac_address
-from tailrace.functions.machine import machine_setting
+from tailrace.functions.machine import machine_setting, partition
 from tailrace.functions.names import outer_name
 from tailrace.functions.runtime import Instance
 from tailrace.functions.traits import Traits, read_traits
@@ -33,7 +33,7 @@ from tailrace.node import running
 from tailrace.plan.levels import Machine, Point, explained
 from tailrace.plan.make import make_plan
 from tailrace.plan.planned import PlannedFunction
-from tailrace.process import reaper
+from tailrace.process import reaper, units
 from tailrace.resources import pci
 from tailrace.resources.place import Place
 from tailrace.resources.topology import Cpu
@@ -61,6 +61,21 @@ SETTING = MachineSetting(
 
 def domain(setting: MachineSetting) -> ElementTree.Element:
     return ElementTree.fromstring(domain_xml(setting))
+
+
+def test_a_machine_is_in_our_slice_where_libvirt_can_ask_for_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert domain(SETTING).find("resource") is None
+    assert domain(replace(SETTING, partition="/tailrace")).findtext("resource/partition") == "/tailrace"
+    monkeypatch.setattr(units, "slice_name", lambda: "tailrace.slice")
+    assert partition(Tree(tmp_path)) is None
+    unit = tmp_path / "lib/systemd/system/systemd-machined.service"
+    unit.parent.mkdir(parents=True)
+    unit.touch()
+    assert partition(Tree(tmp_path)) == "/tailrace"
+    monkeypatch.setattr(units, "slice_name", lambda: None)
+    assert partition(Tree(tmp_path)) is None
 
 
 def test_the_machine_is_pinned_and_its_memory_shared_and_in_huge_pages() -> None:
