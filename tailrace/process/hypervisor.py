@@ -179,6 +179,7 @@ def save(name: str, path: Path, beside: Callable[[], None] | None = None) -> Non
     """Writes a machine's memory and devices to a file; it stands still meanwhile, and goes on afterwards. `beside` adds
     what else there is to be saved while it does. Raises Failure, Mistake, and what `beside` does."""
     libvirt = library()
+    ran = False
     snapshot = ElementTree.Element("domainsnapshot")
     ElementTree.SubElement(snapshot, "memory", snapshot="external", file=str(path))
     try:
@@ -187,7 +188,8 @@ def save(name: str, path: Path, beside: Callable[[], None] | None = None) -> Non
         for target in ElementTree.fromstring(domain.XMLDesc()).iterfind("devices/disk/target"):
             ElementTree.SubElement(disks, "disk", name=target.get("dev", ""), snapshot="no")
         xml = ElementTree.tostring(snapshot, encoding="unicode")
-        stops = beside is not None and domain.state()[0] == libvirt.VIR_DOMAIN_RUNNING
+        ran = domain.state()[0] == libvirt.VIR_DOMAIN_RUNNING
+        stops = ran and beside is not None
         try:
             if stops:
                 domain.suspend()
@@ -198,7 +200,19 @@ def save(name: str, path: Path, beside: Callable[[], None] | None = None) -> Non
             if stops:
                 domain.resume()
     except libvirt.libvirtError as error:
+        if ran:
+            _go_on(name)
         raise Failure(f"libvirt does not save it: {plain(str(error))}") from None
+
+
+def _go_on(name: str) -> None:
+    """Has a machine run that was being saved: if libvirt's daemon has ended, it stands still until another one takes it
+    up."""
+    libvirt = library()
+    with suppress(libvirt.libvirtError, Failure, Mistake):
+        domain = connect().lookupByName(name)
+        if domain.state()[0] == libvirt.VIR_DOMAIN_PAUSED:
+            domain.resume()
 
 
 def console_command(name: str) -> list[str]:

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
+import signal
 import subprocess
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from machine import BOOT
 from running_node import Command, needs_machines
 
 from tailrace.functions import agent
@@ -91,6 +95,27 @@ def test_a_full_disk_is_told_and_what_was_there_stays(node: Command, tmp_path: P
         assert [each.name for each in tmp_path.iterdir()] == ["first.state"] and file.read_text() == "the user's"
     finally:
         subprocess.run(["umount", tmp_path], check=True)
+
+
+@pytest.mark.whole
+def test_libvirt_killed_while_it_saves(node: Command, tmp_path: Path) -> None:
+    """It is told, what was there stays, and the machine goes on."""
+    if Path("/run/libvirt/libvirt-sock").exists():
+        pytest.skip("libvirt's daemon is the system's")
+    file = tmp_path / "first.state"
+    file.write_text("the user's")
+    daemon = int(Path("/run/tailrace-libvirt/libvirtd.pid").read_text())
+    before = process(node, "first")
+    saving = node.begin("function", "save", "first", file)
+    deadline = time.monotonic() + 60
+    while not any(tmp_path.glob(".first.state-*/state")):  # it is there for a moment only
+        assert saving.poll() is None and time.monotonic() < deadline
+    os.kill(daemon, signal.SIGKILL)
+    _, said = saving.communicate(timeout=BOOT)
+    assert saving.returncode == 1 and f"{file}: libvirt does not save it" in said, said
+    assert [each.name for each in tmp_path.iterdir()] == ["first.state"] and file.read_text() == "the user's"
+    assert process(node, "first") == before
+    assert_forwards(node)
 
 
 def test_a_copy_is_another_machine(node: Command) -> None:
