@@ -149,6 +149,25 @@ void device_why_down(const struct device *device, char *why, size_t size)
 
 /* ------- opening ------- */
 
+/*
+ * Whether this process may open the device's IOMMU group as who it is; the memory that it may lock is then the kernel's
+ * to judge.  In vfio's no-IOMMU mode the file has another name, and asks for a capability.
+ */
+static bool may_open_group(const char *address)
+{
+	char path[128], target[256], *name;
+	ssize_t length;
+
+	snprintf(path, sizeof(path), "/sys/bus/pci/devices/%s/iommu_group", address);
+	length = readlink(path, target, sizeof(target) - 1);
+	target[length > 0 ? length : 0] = '\0';
+	name = strrchr(target, '/');
+	if (name == NULL)
+		return false;
+	snprintf(path, sizeof(path), "/dev/vfio/%.64s", name + 1);
+	return access(path, R_OK | W_OK) == 0;
+}
+
 int device_probe_pci(struct device *device, struct device_error *error)
 {
 	char driver[64];
@@ -163,7 +182,7 @@ int device_probe_pci(struct device *device, struct device_error *error)
 		rc = device_fail(error, -ENODEV,
 				 "PCI device %s: this program does not look for PCI devices; start it with --pci",
 				 device->name);
-	if (rc == 0)
+	if (rc == 0 && !may_open_group(device->name))
 		rc = device_check_capabilities("pci:", device, error);
 	if (rc != 0)
 		return rc;

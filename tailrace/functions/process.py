@@ -5,6 +5,9 @@ libraries and its own sockets, and in which /proc cannot be written.
 A function that was given a network namespace is in that one, without capabilities there: it may open the TAP interfaces
 that are its group's (`tailrace.functions.namespace`).
 
+A function on a device that vfio-pci has (`pci:`) sees that device in /sys and the file of its IOMMU group, and no
+other. It needs no capability: the file is its owner's, and it may lock as much memory as it has.
+
 A function on an interface of Linux's (TAP, veth) is in that interface's network namespace instead of one of its own,
 with the capabilities that opening it takes there, and so in no user namespace of its own.
 
@@ -18,9 +21,11 @@ import os
 from collections.abc import Sequence
 from pathlib import Path
 
+from tailrace.errors import Mistake
 from tailrace.functions.limit import limit_memory
 from tailrace.functions.program import (
     BUFFERS_MIB,
+    HOST_CARD,
     NAME,
     function_command,
     refuses_cpus,
@@ -30,9 +35,13 @@ from tailrace.functions.program import (
 )
 from tailrace.functions.runtime import Instance, Started, Starter, Used
 from tailrace.functions.threads import use_cpus
+from tailrace.kernel.tree import Tree
 from tailrace.process.process import UMASK_GUEST, Limits, set_real_time
 from tailrace.process.programs import own_program, system_program
+from tailrace.resources.pci import check_passthrough
 from tailrace.resources.place import Place
+from tailrace.resources.virtual_functions import vfio_group
+from tailrace.spec.interface import passed_through
 from tailrace.state.launch import Launcher
 from tailrace.state.record import Process, State
 
@@ -91,9 +100,11 @@ def command(function: Instance, ends: int | None = None) -> list[str]:
     for shown in _SYSTEM:
         if Path(shown).exists():
             argv += ["--ro-bind", shown, shown]
-    for library in visible_libraries(program, function.ports):
+    on_card = any(uri.startswith("pci:") for uri in function.ports)
+    for library in visible_libraries(program, (*function.ports, *([HOST_CARD] if on_card else []))):
         argv += ["--ro-bind", str(library.resolve()), str(library)]
     argv += ["--ro-bind", str(program), _INSIDE]
+    argv += devices(Tree(), [uri.removeprefix("pci:") for uri in function.ports if uri.startswith("pci:")])
     seen = [inside(uri, number) for number, uri in enumerate(function.ports)]
     for _, arguments in seen:
         argv += arguments
@@ -101,9 +112,36 @@ def command(function: Instance, ends: int | None = None) -> list[str]:
     return argv + function_command(_INSIDE, function, [uri for uri, _ in seen])
 
 
+def devices(tree: Tree, addresses: Sequence[str]) -> list[str]:
+    """The arguments that let a sandbox see these devices, and nothing else of the PCI bus. Raises Mistake if one is not
+    to be given away."""
+    if not addresses:
+        return []
+    argv = ["--dir", "/sys/module/vfio", "--dir", "/sys/module/vfio_pci", "--dir", "/sys/bus/pci/drivers/vfio-pci"]
+    files = dict.fromkeys(vfio_group(tree, address) for address in addresses)
+    for file in ("/dev/vfio/vfio", *files):
+        argv += ["--dev-bind", file, file]
+    root = tree.root.resolve()
+    for address in addresses:
+        link = f"/sys/bus/pci/devices/{address}"
+        device = f"/{tree.at(link).resolve().relative_to(root)}"
+        argv += ["--ro-bind", device, device, "--symlink", device, link]
+        # DPDK asks it how long addresses may be.
+        iommu = f"/{tree.at(f'{link}/iommu').resolve().relative_to(root)}"
+        argv += ["--ro-bind", iommu, iommu] if tree.exists(iommu) else []
+    return argv
+
+
 def _ends(logs: Path, name: str) -> Path:
     """Where the sandbox of a function says how that ended."""
     return logs / f"{name}.end"
+
+
+def lockable(instance: Instance) -> int | None:
+    """How much memory a function may lock: a device reaches all that DPDK has, so vfio locks that."""
+    if not any(uri.startswith("pci:") for uri in instance.ports):
+        return None
+    return instance.memory_bytes + (BUFFERS_MIB + instance.tables_mib << 20)
 
 
 class InProcess(Starter):
@@ -120,6 +158,14 @@ class InProcess(Starter):
 
     def refuses_cpus(self, kind: str | None, start: int, most: int) -> str | None:
         return super().refuses_cpus(kind, start, most) or refuses_cpus(kind, most)
+
+    def refuses_interface(self, interface: str) -> str | None:
+        if passed_through(interface) and not interface.startswith("vf:"):
+            try:
+                check_passthrough(interface.removeprefix("pci:"))
+            except Mistake as mistake:
+                return str(mistake)
+        return None
 
     def check(self) -> None:
         own_program(NAME)
@@ -138,6 +184,7 @@ class InProcess(Starter):
             data_bytes=limit.data_bytes,
             groups=(instance.group,) if instance.group else (),
             network=instance.network,
+            locked_bytes=lockable(instance),
             umask=UMASK_GUEST if any(uri.startswith("vhost-server:") for uri in instance.ports) else None,
         )
         ends = os.open(_ends(launcher.logs, instance.name), os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o644)

@@ -24,12 +24,15 @@ INTERRUPT_RECEIVER = "tailrace-interrupt-receiver"
 """What `measure interrupts` runs in a machine."""
 PRIORITY_AGENT = "tailrace-priority-agent"
 """What says in a machine what its CPUs run."""
+HOST_CARD = "card:"
+"""Stands for any card of this machine's, beside `pci:`; a machine's guest sees few kinds."""
 #: DPDK's drivers for ports by the beginning of their URI, and what every one stands on.
 _DRIVERS = {
     "": ("librte_bus_vdev", "librte_mempool_ring"),
     "vhost:": ("librte_net_virtio",),
     "vhost-server:": ("librte_net_virtio",),
     "pci:": ("librte_bus_pci", "librte_net_virtio", "librte_net_e1000", "librte_net_vmxnet3"),
+    HOST_CARD: ("librte_net_iavf", "librte_net_ixgbe", "librte_net_ice", "librte_net_i40e", "librte_net_bnxt"),
     "vdev:net_vhost": ("librte_net_vhost",),
     "memif:": ("librte_net_memif",),
     "tap:": ("librte_net_tap",),

@@ -99,6 +99,8 @@ class Limits:
     """Added to the niceness; a negative one needs a privilege and is left out without it."""
     data_bytes: int | None = None
     """RLIMIT_DATA."""
+    locked_bytes: int | None = None
+    """RLIMIT_MEMLOCK."""
     memory_bytes: int | None = None
     """What all its processes may have together, where it is a unit of systemd's (units.py)."""
     cgroup: Path | None = None
@@ -320,6 +322,8 @@ def _limit(limits: Limits) -> None:
             Path("/proc/self/autogroup").write_text(str(limits.nice))
     if limits.data_bytes is not None:
         resource.setrlimit(resource.RLIMIT_DATA, (limits.data_bytes, limits.data_bytes))
+    if limits.locked_bytes is not None:
+        resource.setrlimit(resource.RLIMIT_MEMLOCK, (limits.locked_bytes, limits.locked_bytes))
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
 
 

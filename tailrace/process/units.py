@@ -112,6 +112,8 @@ def _properties(limits: Limits) -> Iterator[tuple[str, str]]:
         yield "MemorySwapMax", "0"
     if limits.data_bytes is not None:
         yield "LimitDATA", str(limits.data_bytes)
+    if limits.locked_bytes is not None:
+        yield "LimitMEMLOCK", str(limits.locked_bytes)
     if limits.umask is not None:
         yield "UMask", f"{limits.umask:04o}"
     if limits.network is not None:

@@ -23,6 +23,8 @@ _PROBE = "/sys/bus/pci/drivers_probe"
 _LINK_SECONDS = 10.0
 _UP = 1
 """IFF_UP."""
+_NO_IOMMU = "vfio-noiommu"
+"""The name of a group that stands for none (drivers/vfio/group.c)."""
 #: Who may have a device of a group beside one that a guest has (vfio_dev_driver_allowed() in drivers/vfio).
 _HARMLESS = (None, VFIO, "pci-stub", "pcieport")
 
@@ -205,10 +207,39 @@ def _of_function(tree: Tree, wanted: PlannedVf) -> Iterator[tuple[Why, str]]:
 
 def neighbours(tree: Tree, wanted: PlannedVf) -> FunctionRefused | None:
     """Why the IOMMU group of a function that is there keeps it from being given away; None if it does not."""
-    group = read_group(tree, wanted.address, f"{PCI}/{wanted.address}")
+    return _shared(tree, wanted.address, wanted.name)
+
+
+def vfio_group(tree: Tree, address: str) -> str:
+    """The file of a device's IOMMU group, by which a program drives the device. Raises FunctionRefused if the program
+    could reach more than the device, or vfio-pci has not got it."""
+    if not tree.exists(f"{PCI}/{address}"):
+        raise FunctionRefused(Why.GONE, f"there is no PCI device {address}; `lspci -D` lists those there are")
+    why = _shared(tree, address, f"PCI device {address}")
+    if why is not None:
+        raise why
+    driver = tree.target(f"{PCI}/{address}/driver")
+    if driver != VFIO:
+        raise FunctionRefused(
+            Why.NO_VFIO,
+            f"PCI device {address} has {f'the driver {driver}' if driver else 'no driver'}; bind it with "
+            f"`dpdk-devbind.py -b {VFIO} {address}`",
+        )
+    return f"/dev/vfio/{tree.target(f'{PCI}/{address}/iommu_group')}"
+
+
+def _shared(tree: Tree, address: str, name: str) -> FunctionRefused | None:
+    """Why a device cannot be given away, if it cannot: it reaches all memory, or Linux uses another of its group."""
+    group = read_group(tree, address, f"{PCI}/{address}")
     if group is None:
         return FunctionRefused(
-            Why.NO_IOMMU, f"{wanted.name} is behind no IOMMU; boot with `intel_iommu=on` (AMD: nothing more)"
+            Why.NO_IOMMU, f"{name} is behind no IOMMU; boot with `intel_iommu=on` (AMD: nothing more)"
+        )
+    if tree.text(f"{PCI}/{address}/iommu_group/name") == _NO_IOMMU:
+        return FunctionRefused(
+            Why.NO_IOMMU,
+            f"{name} is in vfio's no-IOMMU mode, in which it could reach all memory; boot with `intel_iommu=on` (AMD: "
+            "nothing more), and load vfio without enable_unsafe_noiommu_mode",
         )
     drivers = {each: tree.target(f"{PCI}/{each}/driver") for each in group.others}
     others = [f"{each} ({driver})" for each, driver in drivers.items() if driver not in _HARMLESS]
@@ -217,7 +248,7 @@ def neighbours(tree: Tree, wanted: PlannedVf) -> FunctionRefused | None:
     more = f" and {len(others) - 4} more" if len(others) > 4 else ""
     return FunctionRefused(
         Why.SHARED_GROUP,
-        f"{wanted.name} shares IOMMU group {group.number} with {', '.join(others[:4])}{more}, which Linux uses and it "
+        f"{name} shares IOMMU group {group.number} with {', '.join(others[:4])}{more}, which Linux uses and it "
         "could reach; put the card into a slot of its own, switch ACS on in the firmware, or unbind the others",
     )
 

@@ -371,7 +371,7 @@ class Function(Model):
         description="what a machine's guest sees as its ports; a list has one for each. vhost-user: virtio, served by "
         "the switch itself; virtio, e1000e, vmxnet3: a device that QEMU emulates, and a TAP from there to the switch; "
         "{passthrough: PCI-ADDRESS}, or {passthrough: CARD/NUMBER} for a virtual function: a device of this machine's "
-        "own, which is no port of the switch",
+        "own, which is no port of the switch. A process may have vhost-user and passthrough",
     )
     driver: Literal["dpdk", "linux"] = Field(
         "dpdk",
@@ -530,8 +530,11 @@ class Function(Model):
 
     @model_validator(mode="after")
     def _interface_fits(self) -> Function:
-        if "interface" not in self.runtime.words and set(self.interface) != {VHOST_USER}:
-            raise ValueError(f"interface: a {self.runs} has vhost-user ports; expected none, or `runs: machine`")
+        words = self.runtime.words
+        emulated = any(each != VHOST_USER and not passed_through(each) for each in self.interface)
+        if (emulated and "interface" not in words) or (self.passed_through and "passthrough" not in words):
+            also = ", and devices passed through" if "passthrough" in words else ""
+            raise ValueError(f"interface: a {self.runs} has vhost-user ports{also}; expected none, or `runs: machine`")
         if len(self.interface) not in (1, self.ports):
             raise ValueError(
                 f"interface lists {len(self.interface)} for {self.ports} ports; expected one for each, or one for all"

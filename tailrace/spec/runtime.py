@@ -23,7 +23,7 @@ class Runtime:
     """A place where functions live."""
 
     words: frozenset[str] = frozenset()
-    """What may be said of a function there, and not of every other."""
+    """What may be said of a function there, and not of every other; passthrough: of its interfaces."""
     started: bool = True
     """Tailrace starts it."""
     own_images: tuple[str, ...] = ()
@@ -35,10 +35,12 @@ class Runtime:
 
 
 RUNTIMES = {
-    "process": Runtime(threads=True),
+    "process": Runtime(frozenset({"passthrough"}), threads=True),
     "container": Runtime(frozenset({"image", "command"}), own_images=("",), threads=True),
     "machine": Runtime(
-        frozenset({"image", "interface", "driver", "domain", "priority", "pages", "migratable", "arrives"}),
+        frozenset(
+            {"image", "interface", "passthrough", "driver", "domain", "priority", "pages", "migratable", "arrives"}
+        ),
         own_images=DISKS,
         boots=True,
     ),
