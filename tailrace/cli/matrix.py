@@ -15,7 +15,7 @@ from tailrace.cli import commands, complete
 from tailrace.cli.options import DEFAULT_RUNS, HugeOption, JsonOption, RepeatOption, RunsOption
 from tailrace.cli.output import run_command
 from tailrace.errors import Mistake
-from tailrace.fabric.kinds import KINDS
+from tailrace.fabric.kinds import MATRIX_KINDS
 from tailrace.measure.matrix import MatrixRun, done, left, pages, placements, seconds
 from tailrace.measure.progress import Reporter
 from tailrace.measure.session import Request, run_own
@@ -49,10 +49,16 @@ def matrix(
     resume: Annotated[
         Path | None, typer.Option(metavar="FOLDER", help="Continue the matrix of this run folder.")
     ] = None,
-    fabrics: Annotated[str | None, typer.Option(metavar="A,B,...", help=", ".join(KINDS) + ".")] = None,
+    fabrics: Annotated[str | None, typer.Option(metavar="A,B,...", help=", ".join(MATRIX_KINDS) + ".")] = None,
     interfaces: Annotated[
         str | None,
-        typer.Option(metavar="A,B,...", help="vhost-user, memif, tap, veth; those that a fabric has are measured."),
+        typer.Option(metavar="A,B,...", help="vhost-user, memif, tap, veth, passthrough; those that a fabric has."),
+    ] = None,
+    card: Annotated[
+        str | None, typer.Option(metavar="A[,B]", help="The network card of fabric card; two for north/south.")
+    ] = None,
+    outside: Annotated[
+        str | None, typer.Option(metavar="A,B", help="The interface at the far end of each card's cable.")
     ] = None,
     patterns: Annotated[
         str | None, typer.Option(metavar="A,B,...", help="P2P, PVP, PVVP, VV, north/south, east/west.")
@@ -76,15 +82,19 @@ def matrix(
     sudo tailrace measure matrix examples/matrix.yaml
     sudo tailrace measure matrix --fabrics tailrace,direct --patterns VV,PVP --frames 64 --duration 5s
     sudo tailrace measure matrix examples/matrix.yaml --repeat 3
+    sudo tailrace measure matrix --fabrics card --interfaces passthrough --patterns east/west --card ens1f0
     sudo tailrace measure matrix --resume runs/2026-11-21-143005-matrix
 
     P is an end outside the machine (a veth in a private network namespace stands for a NIC), V a function. Each cell is
     kept when it is done, so --resume measures only missing and failed cells. With --repeat the whole matrix is
     measured in rounds, and each figure is their median. A cell that this machine cannot have shows why.
+
+    Fabric card has functions on virtual functions of a network card (SR-IOV; interface passthrough), joined by the
+    card itself. North/south two cards carry them, and the tester has the far ends of their cables (--outside).
     """
     changes = {
         "fabrics": fabrics, "interfaces": interfaces, "patterns": patterns, "functions": functions, "frames": frames,
-        "rate": rate, "duration": duration,
+        "rate": rate, "duration": duration, "card": card, "outside": outside,
     }  # fmt: skip
     options = MatrixOptions(changes, repeat, runs, huge, as_json)
 

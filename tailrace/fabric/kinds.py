@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from tailrace.errors import Mistake
 from tailrace.fabric.base import KERNEL, Fabric, Interface
+from tailrace.fabric.card import NO_CABLING, Cabling, Card, SwitchOnCards
 from tailrace.fabric.direct import Direct
 from tailrace.fabric.linux_bridge import LinuxBridge
 from tailrace.fabric.network import Network
@@ -34,6 +35,8 @@ class Making:
     """That of each of its ports."""
     backpressure_us: int = BACKPRESSURE_US
     idle: str = "poll"
+    cabling: Cabling = NO_CABLING
+    """Which cards carry frames, where one is to."""
 
 
 @dataclass(frozen=True)
@@ -51,6 +54,8 @@ class Kind:
     installed: Callable[[], None]
     """Raises Mistake, naming what to install, if it cannot be had."""
     make: Callable[[Making], Fabric]
+    private: bool = True
+    """Its ports are in a network namespace of their own."""
     vhost_mtu: int | None = None
     """Of its vhost-user ports; None is not known."""
 
@@ -62,15 +67,20 @@ class Kind:
 
 def _tailrace(making: Making) -> Fabric:
     place = making.placement.switch
+    outward = "wire" in making.interfaces
+    devices = [*(["if:"] if set(making.interfaces) & set(KERNEL) else []), *(["pci:"] if outward else [])]
     options = SwitchOptions(
         place,
         making.backpressure_us,
         making.idle,
-        keep=capabilities(["if:"] if set(making.interfaces) & set(KERNEL) else []),
+        pci=outward,
+        keep=capabilities(devices),
         cores=making.placement.workers,
         device_queues=sum(not each.startswith("vhost-user") for each in making.interfaces),
         offloads=False,
     )
+    if outward:
+        return SwitchOnCards(making.launcher, options, making.network, making.cabling)
     return TailraceFabric(making.launcher, options, making.network)
 
 
@@ -125,6 +135,20 @@ _ALL = (
     ),
 )
 KINDS = {kind.name: kind for kind in _ALL}
+"""Those that any machine can have."""
+CARD = Kind(
+    "card",
+    "a network card's own switch, between virtual functions (SR-IOV)",
+    ("passthrough", "wire"),
+    polls=False,
+    memory_mib=0,
+    installed=lambda: None,
+    make=lambda making: Card(making.launcher.state, making.cabling),
+    private=False,
+)
+_OUTWARD = replace(KINDS["tailrace"], interfaces=(*KINDS["tailrace"].interfaces, "wire"))
+MATRIX_KINDS = {**KINDS, _OUTWARD.name: _OUTWARD, CARD.name: CARD}
+"""Those of a matrix, which knows which cards there are."""
 
 
 def parse_fabrics(text: str, option: str = "--fabrics") -> list[Kind]:

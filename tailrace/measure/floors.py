@@ -1,7 +1,8 @@
 """The tester's own floor where fabrics have several kinds of port: once for each kind and profile, before it is needed.
 
 A chain without a function is the tester's two ends, joined with each other by the least that can: ports in shared
-memory and the ends of a veth need nothing between. Two TAPs need a bridge of Linux's, which is then a part of it.
+memory and the ends of a veth need nothing between. Two TAPs need a bridge of Linux's, and two virtual functions their
+card, which is then a part of it.
 """
 
 from __future__ import annotations
@@ -11,7 +12,8 @@ from dataclasses import replace
 
 from tailrace.errors import Failure
 from tailrace.fabric.base import KERNEL, Interface
-from tailrace.fabric.kinds import KINDS
+from tailrace.fabric.card import NO_CABLING, Cabling
+from tailrace.fabric.kinds import MATRIX_KINDS
 from tailrace.measure.floor import RATE, floor_seconds, measure_joined
 from tailrace.measure.profile import Profile
 from tailrace.measure.progress import Reporter
@@ -23,6 +25,7 @@ from tailrace.state.launch import Launcher
 
 #: Frames a second each way over interfaces of Linux's, where each takes two system calls: no queue there either.
 KERNEL_RATE = 10_000.0
+_JOINED_BY: dict[Interface, str] = {"tap": "linux-bridge", "passthrough": "card"}
 
 
 def floors_seconds(wanted: Iterable[tuple[Interface, Profile]]) -> float:
@@ -36,7 +39,10 @@ def floors_seconds(wanted: Iterable[tuple[Interface, Profile]]) -> float:
 class Floors:
     """The floors of one run. One that is gone on with measures those again that it needs: it is another time."""
 
-    def __init__(self, launcher: Launcher, folder: RunFolder, report: Reporter, *, huge: bool) -> None:
+    def __init__(
+        self, launcher: Launcher, folder: RunFolder, report: Reporter, cabling: Cabling = NO_CABLING, *, huge: bool
+    ) -> None:
+        self._cabling = cabling
         self._launcher = launcher
         self._folder = folder
         self._report = report
@@ -54,8 +60,11 @@ class Floors:
             return
         self._known |= {(interface, each.kind) for each in new}
         self._report.stage(f"the tester's own floor over {interface}", floor_seconds(new))
-        scene = Scene("floor", (), interface, huge=self._huge)
-        kind = KINDS["linux-bridge" if interface == "tap" else "direct"]
+        if interface == "wire":
+            self._folder.note("the tester's own floor was not measured: its two ends are on different cables")
+            return
+        scene = Scene("floor", (), interface, huge=self._huge, cabling=self._cabling)
+        kind = MATRIX_KINDS[_JOINED_BY.get(interface, "direct")]
         launcher = replace(self._launcher, logs=self._launcher.logs / f"floor-{interface}")
         rate = KERNEL_RATE if interface in KERNEL else RATE
         try:

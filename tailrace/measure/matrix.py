@@ -1,8 +1,8 @@
 """`tailrace measure matrix`: fabrics × kinds of interface × patterns × numbers of functions × frame sizes.
 
 Patterns are those of RFC 8204: P is an end outside the machine, V a function. North/south frames come in and go out
-by an interface of Linux's (a veth in a private network namespace stands for the NIC); east/west ones go from function
-to function, and the tester is the outermost two.
+by an interface of Linux's (a veth in a private network namespace stands for the NIC, but where a card carries them);
+east/west ones go from function to function, and the tester is the outermost two.
 
 Every cell is kept as soon as it is known, so that a run that was cut short goes on where it stood (`--resume`). With
 `--repeat` the whole matrix is measured in rounds, so that what changes on the machine meets all cells alike.
@@ -18,7 +18,8 @@ from typing import Literal
 
 from tailrace.errors import Failure, Interrupted, Mistake
 from tailrace.fabric.base import Interface
-from tailrace.fabric.kinds import KINDS, Kind
+from tailrace.fabric.card import NO_CABLING, Cabling
+from tailrace.fabric.kinds import CARD, MATRIX_KINDS, Kind
 from tailrace.measure.fit import beyond
 from tailrace.measure.floors import Floors, floors_seconds
 from tailrace.measure.latency import Case
@@ -61,6 +62,12 @@ class Cell:
     ends: Ends
     functions: int
     profile: Profile
+    cabling: Cabling = NO_CABLING
+
+    @property
+    def outside(self) -> Interface:
+        """What an end outside the machine is."""
+        return _outside(self.kind, self.cabling)
 
     @property
     def pattern(self) -> str:
@@ -73,7 +80,8 @@ class Cell:
     @property
     def scene(self) -> Scene:
         functions = tuple(SceneFunction(f"vnf{number}") for number in range(1, self.functions + 1))
-        return Scene("matrix", functions, self.interface, OUTSIDE if self.ends == "north/south" else self.interface)
+        ends = self.outside if self.ends == "north/south" else self.interface
+        return Scene("matrix", functions, self.interface, ends, cabling=self.cabling)
 
     @property
     def tester_ports(self) -> Interface:
@@ -118,16 +126,22 @@ def cells(test: Matrix) -> list[Cell]:
         ends, number = PATTERNS[name]
         shapes.update(dict.fromkeys((ends, each) for each in (test.functions if number is None else [number])))
     profiles = profiles_of(test)
+    cabling = Cabling(tuple(test.card), tuple(test.outside))
     found: dict[str, Cell] = {}
     for ends, number in shapes:
         for interface in test.interfaces:
             for fabric in test.fabrics:
-                kind = KINDS[fabric]
-                used = OUTSIDE if _all_outside(kind, ends, number) else interface
+                kind = MATRIX_KINDS[fabric]
+                used = _outside(kind, cabling) if _all_outside(kind, ends, number) else interface
                 for each in profiles:
-                    cell = Cell(kind, used, ends, number, each)
+                    cell = Cell(kind, used, ends, number, each, cabling)
                     found.setdefault(cell.name, cell)
     return list(found.values())
+
+
+def _outside(kind: Kind, cabling: Cabling) -> Interface:
+    """What an end outside the machine is."""
+    return "wire" if kind is CARD or (kind.name == "tailrace" and cabling.outward) else OUTSIDE
 
 
 def _all_outside(kind: Kind, ends: Ends, functions: int) -> bool:
@@ -142,6 +156,8 @@ def why_not(cell: Cell) -> str | None:
         placed(cell.scene, [cell.kind])
     except Mistake as refusal:
         return str(refusal)
+    if (cell.kind is CARD or cell.tester_ports == "wire") and cell.profile.contents is not None:
+        return "a card passes on only frames that bear the tester's addresses; expected sizes, not a capture"
     return beyond(cell.profile, cell.scene.carries(cell.kind))
 
 
@@ -218,7 +234,7 @@ class MatrixRun:
         self._report = report
         self._huge = huge
         self._repeat = folder.run.repeat
-        self._floors = Floors(launcher, folder, report, huge=huge)
+        self._floors = Floors(launcher, folder, report, Cabling(tuple(test.card), tuple(test.outside)), huge=huge)
         self._allowed = os.sched_getaffinity(0)
 
     def run(self) -> None:

@@ -14,6 +14,7 @@ from pathlib import Path
 
 from tailrace.errors import Failure, Fault, Mistake
 from tailrace.fabric.base import POLLED, Fabric, Interface, Port
+from tailrace.fabric.card import NO_CABLING, Cabling, check_card, planned_ends
 from tailrace.fabric.kinds import BACKPRESSURE_US, Kind, Making
 from tailrace.fabric.network import Network
 from tailrace.functions.process import InProcess
@@ -64,6 +65,7 @@ class Scene:
     huge: bool = True
     backpressure_us: int = BACKPRESSURE_US
     idle: str = "poll"
+    cabling: Cabling = NO_CABLING
 
     def interfaces(self, kind: Kind) -> tuple[Interface, Interface]:
         """Those of the functions' ports and of the tester's ends on a fabric."""
@@ -95,6 +97,10 @@ def placement(scene: Scene, kind: Kind, cpus: Sequence[Cpu], *, real_time: bool)
     for wanted in (interface, ends):
         if wanted not in kind.interfaces:
             raise Mistake(f"{kind.name} has no {wanted} ports; it has {', '.join(kind.interfaces)}")
+    if kind.name == "card":
+        check_card(scene.cabling, scene.ports(kind))
+    elif ends == "wire":
+        check_card(scene.cabling, scene.ports(kind), which=planned_ends)
     names = [function.name for function in scene.functions]
     if kind.polls:
         found = place(cpus, names, tester=True, real_time=real_time)
@@ -164,12 +170,14 @@ def standing(launcher: Launcher, scene: Scene, kind: Kind, where: Placement) -> 
         folder.mkdir(parents=True, exist_ok=True)
     before = list(state.record.things)
     network = Network(state)
-    launcher = replace(launcher, network=network.name)
+    if kind.private:
+        launcher = replace(launcher, network=network.name)
     interfaces = tuple(port.interface for port in scene.ports(kind))
-    making = Making(launcher, where, network, interfaces, backpressure_us=scene.backpressure_us, idle=scene.idle)
+    making = Making(launcher, where, network, interfaces, scene.backpressure_us, scene.idle, scene.cabling)
     fabric = kind.make(making)
     try:
-        network.create()
+        if kind.private:
+            network.create()
         fabric.start()
         stand = _occupy(launcher, fabric, scene, kind, where)
         _wait_until_carried(stand)
@@ -203,7 +211,9 @@ def _occupy(launcher: Launcher, fabric: Fabric, scene: Scene, kind: Kind, where:
         _wait_for_sockets(launcher, [uri for _, uri in ends], started)
     if where.tester is None:
         raise ValueError("a placement without a tester")
-    tester = Tester.start(launcher, ends, where.tester, memory_mib=TESTER_BUFFERS_MIB, huge=scene.huge)
+    # The far ends of cables are the machine's own interfaces.
+    beside = replace(launcher, network=None) if "wire" in scene.interfaces(kind) else launcher
+    tester = Tester.start(beside, ends, where.tester, memory_mib=TESTER_BUFFERS_MIB, huge=scene.huge)
     deadline = time.monotonic() + _READY_SECONDS
     for process in started:
         _RUNTIME.wait(launcher, process, where.functions[process.name], deadline)

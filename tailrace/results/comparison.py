@@ -192,7 +192,7 @@ class MatrixCell(CellFigures, Measurement):
 
     method: Literal["matrix"] = Field(default="matrix", description="What kind of finding it is.")
     fabric: str = Field(description="What carries the frames.")
-    interface: str = Field(description="What the functions' ports are: vhost-user, memif, tap or veth.")
+    interface: str = Field(description="What the functions' ports are: vhost-user, memif, tap, veth or passthrough.")
     ends: Literal["north/south", "east/west"] = Field(
         description="north/south: in and out by interfaces of the machine's (a veth here stands for a NIC); east/west: "
         "from function to function, the tester being the outer ones."

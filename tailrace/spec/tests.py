@@ -230,8 +230,9 @@ class Soak(Traffic):
         return self
 
 
-FabricName = Literal["tailrace", "ovs-dpdk", "linux-bridge", "direct"]
-InterfaceName = Literal["vhost-user", "memif", "tap", "veth"]
+FabricName = Literal["tailrace", "ovs-dpdk", "linux-bridge", "direct", "card"]
+InterfaceName = Literal["vhost-user", "memif", "tap", "veth", "passthrough"]
+CardName = Annotated[str, Field(min_length=1, max_length=32)]
 PatternName = Literal["P2P", "PVP", "PVVP", "VV", "north/south", "east/west"]
 FunctionCount = Annotated[int, Field(ge=1, le=8)]
 
@@ -254,6 +255,19 @@ class Matrix(Traffic):
     )
     functions: Annotated[list[FunctionCount], listed, AfterValidator(differ), OneOrMany()] = Field(
         [1, 2, 3, 4, 5, 6, 7, 8], validate_default=False, description="how many, of north/south and east/west"
+    )
+    card: Annotated[list[CardName], listed, OneOrMany()] = Field(
+        [],
+        max_length=2,
+        validate_default=False,
+        description="the network card of fabric `card`: its Linux interface, or the PCI address of its port; two for "
+        "north/south",
+    )
+    outside: Annotated[list[CardName], listed, OneOrMany()] = Field(
+        [],
+        max_length=2,
+        validate_default=False,
+        description="the Linux interface at the far end of each one's cable, for north/south",
     )
     frames: Frames = Field([64, 1518], validate_default=False, description="each is measured on its own")
     rate: Rate = Field(

@@ -54,13 +54,17 @@ NICS = {
 """By the name of port, cable and device.  Several queues need a back end that has them: the last hangs on a TAP."""
 
 
+def wire_backend(name: str, here: Path, there: Path) -> str:
+    """QEMU's end of a cable, and where the other end is."""
+    return f"dgram,id={name},local.type=unix,local.path={here},remote.type=unix,remote.path={there}"
+
+
 class Wire:
     """The far end of a NIC's cable: a datagram of a Unix socket is a frame."""
 
     def __init__(self, folder: Path, name: str) -> None:
         self._path, self._nic = folder / f"{name}.wire", folder / f"{name}.nic"
-        here, there = f"local.type=unix,local.path={self._nic}", f"remote.type=unix,remote.path={self._path}"
-        self.backend = f"dgram,id={name},{here},{there}"
+        self.backend = wire_backend(name, self._nic, self._path)
         self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
         self._socket.settimeout(10)
         self._socket.bind(str(self._path))
@@ -153,11 +157,21 @@ def _device(nics: Mapping[str, Nic], name: str) -> str:
 
 
 @contextmanager
-def nic_machine(folder: Path, accelerator: str, nics: Mapping[str, Nic] = NICS, **kind: Any) -> Iterator[NicMachine]:
-    """`kind`: of its hardware, where it is to be another."""
+def nic_machine(
+    folder: Path,
+    accelerator: str,
+    nics: Mapping[str, Nic] = NICS,
+    cables: Mapping[str, str] | None = None,
+    **kind: Any,
+) -> Iterator[NicMachine]:
+    """`cables`: NICs that are joined with each other. `kind`: of its hardware, where it is to be another."""
     network = Network()
-    wires = {name: Wire(folder, name) for name in nics if name != "many"}
+    joined = {**(cables or {}), **{other: one for one, other in (cables or {}).items()}}
+    wires = {name: Wire(folder, name) for name in nics if name != "many" and name not in joined}
     backends = {name: wire.backend for name, wire in wires.items()}
+    backends |= {
+        one: wire_backend(one, folder / f"{one}.nic", folder / f"{other}.nic") for one, other in joined.items()
+    }
     backends["many"] = f"tap,id=many,ifname=many,queues={QUEUES},vhost=off,script=no,downscript=no"
     arguments: list[str | Path] = ["-device", "intel-iommu,intremap=on,aw-bits=48"]
     for slot, name in enumerate(nics, FIRST_SLOT):

@@ -70,6 +70,9 @@ class Hardware:
     backported: bool = False
     """Run by the QEMU of BACKPORTED."""
     machine: str = "q35"
+    clock: bool = False
+    """Its time stamp counter is said to be invariant, as the host's is, which an emulated one is made of; QEMU says so
+    by itself only under KVM."""
     numa: Sequence[Sequence[str]] = ()
     """For each node, its CPUs' numbers and ranges; memory is shared out evenly."""
     arguments: Sequence[str | Path] = ()
@@ -183,7 +186,8 @@ class Machine:
         command: list[str | Path] = [BACKPORTED / QEMU, "-L", BACKPORTED] if hardware.backported else [QEMU]
         command += ["-nodefaults", "-no-user-config", "-display", "none", "-S"]
         command += ["-accel", "tcg,thread=multi" if self.accelerator == "tcg" else self.accelerator]
-        command += ["-cpu", "max" if self.accelerator == "tcg" else "host"]
+        says = ",+invtsc,x-force-features=on" if hardware.clock else ""
+        command += ["-cpu", ("max" if self.accelerator == "tcg" else "host") + says]
         command += ["-smp", str(hardware.cpus), "-name", self.name]
         command += ["-m", f"{hardware.memory}M" + (f",slots={hardware.slots},maxmem=4G" if hardware.slots else "")]
         if hardware.numa:

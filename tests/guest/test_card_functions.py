@@ -24,7 +24,15 @@ pytestmark = [
     pytest.mark.requires_program("tailrace-switch", "qemu-system-x86_64", "ip"),
 ]
 
-NICS = {"physical": Nic("igb", for_vfio=False), "right": Nic("virtio-net-pci", VIRTIO)}
+NICS = {
+    "physical": Nic("igb", for_vfio=False),
+    "right": Nic("virtio-net-pci", VIRTIO),
+    "second": Nic("igb", for_vfio=False),
+    "third": Nic("igb", for_vfio=False),
+    "far-second": Nic("virtio-net-pci", VIRTIO, for_vfio=False),
+    "far-third": Nic("virtio-net-pci", VIRTIO, for_vfio=False),
+}
+CABLES = {"second": "far-second", "third": "far-third"}
 FRAMES = [frame(size, number) for number in range(4) for size in (60, 128, 590, 1514)]
 OWN = FRAMES[0][:6].hex(":")
 """The address of the function: where the frames go to."""
@@ -37,17 +45,29 @@ class Card:
         self.machine, self.nics = nics.machine, nics
         self.folder = f"/sys/bus/pci/devices/{nics.addresses['physical']}"
         self.machine.run("for name in igb igbvf; do modprobe $name; done")
-        self.interface = self.machine.run(f"ls {self.folder}/net").strip()
-        self.machine.run(f"ip link set {self.interface} up; mkdir -p /run/netns")
+        self.interface = self.interface_of("physical")
+        self.machine.run("mkdir -p /run/netns")
+        for name in ("physical", *CABLES, *CABLES.values()):
+            self.machine.run(f"ip link set {self.interface_of(name)} up")
+
+    def interface_of(self, name: str) -> str:
+        """Of Linux's, on a NIC."""
+        path = f"/sys/bus/pci/devices/{self.nics.addresses[name]}"
+        return Path(self.machine.run(f"ls -d {path}/net/* {path}/virtio*/net/* 2>/dev/null || true").split()[0]).name
 
     def spec(self, **settings: Any) -> str:
         """A chain from the card's first function to the other NIC."""
         port = {"of": self.interface, "number": 0, "mac": OWN, **settings}
-        document = {
-            "ports": {"wan": {"vf": port}, "right": {"pci": self.nics.addresses["right"]}},
-            "fabric": {"idle": "sleep"},
-            "chains": {"voice": ["wan", "right"]},
-        }
+        return self.write(
+            {
+                "ports": {"wan": {"vf": port}, "right": {"pci": self.nics.addresses["right"]}},
+                "fabric": {"idle": "sleep"},
+                "chains": {"voice": ["wan", "right"]},
+            }
+        )
+
+    def write(self, document: dict[str, Any]) -> str:
+        """A spec in a file; its path."""
         text = base64.b64encode(json.dumps(document).encode()).decode()
         path = "/root/spec.yaml"
         self.machine.run(f"mkdir -p /root; echo {text} | base64 -d >{path}")
@@ -78,10 +98,11 @@ class Card:
 
 @pytest.fixture(scope="module")
 def card(tmp_path_factory: pytest.TempPathFactory, backported: str) -> Iterator[Card]:
-    layers: Sequence[str] = ("base", "python", "tailrace", "dpdk")
+    layers: Sequence[str] = ("base", "python", "tailrace", "dpdk", "sandbox")
     folder: Path = tmp_path_factory.mktemp("card")
     # The cloud kernel has no driver for the card.
-    with nic_machine(folder, backported, NICS, kernel="rt", backported=True, layers=layers, memory=1536) as nics:
+    kind: dict[str, Any] = {"kernel": "rt", "backported": True, "layers": layers, "memory": 2048, "clock": True}
+    with nic_machine(folder, backported, NICS, CABLES, cpus=2, **kind) as nics:
         yield Card(nics)
 
 
@@ -136,3 +157,58 @@ def test_functions_that_were_there_stay(card: Card) -> None:
     assert card.state() == before
     assert card.machine.run(f"readlink {card.folder}/virtfn0/driver || echo none") == driver
     card.machine.run(f"echo 0 >{card.folder}/sriov_numvfs")
+
+
+def test_a_function_in_a_sandbox_has_one_to_itself(card: Card) -> None:
+    """Frames of the cable come to the switch through a function's process, which has no capability."""
+    before = card.state()
+    mine = {"of": card.interface, "number": 0, "mac": OWN, "spoof_check": False}
+    spec = card.write(
+        {
+            "ports": {"right": {"pci": card.nics.addresses["right"]}},
+            "functions": {"fw": {"kind": "skeleton", "interface": [{"passthrough": mine}, "vhost-user"]}},
+            "fabric": {"idle": "sleep"},
+            "bridges": {"b": ["fw.1", "right"]},
+        }
+    )
+    card.tailrace("up", spec)
+    status = card.machine.run("cat /proc/$(pidof tailrace-vnf)/status")
+    assert "CapEff:\t0000000000000000" in status
+    seen = card.machine.run(
+        "ls /proc/$(pidof tailrace-vnf)/root/sys/bus/pci/devices /proc/$(pidof tailrace-vnf)/root/dev/vfio"
+    )
+    assert len(seen.split()) == 5, seen  # a device, its group, the container, and the names of the folders
+    wire, right = card.nics.wires["physical"], card.nics.wires["right"]
+    wire.forget(0.2)
+    for each in FRAMES:
+        wire.send(each)
+        assert right.wait_received(1) == [each]
+        right.send(answer(each))
+        assert wire.wait_received(1) == [answer(each)]
+    card.tailrace("down")
+    assert card.state() == before
+
+
+def test_a_matrix_over_cards(card: Card) -> None:
+    """In and out by two cables, through a function on the cards and through the switch; and inside one card."""
+    cards = ",".join(map(card.interface_of, CABLES))
+    outside = ",".join(map(card.interface_of, CABLES.values()))
+    how = ("--frames", "64", "--rate", "200pps", "--duration", "300ms", "--card", cards, "--outside", outside)
+    matrix = ("measure", "matrix", "--runs", "/root/runs", "--json", *how, "--patterns")
+    by_card = (*matrix, "PVP,VV,east/west", "--functions", "1,4", "--fabrics", "card", "--interfaces", "passthrough")
+    by_switch = (*matrix, "PVP", "--fabrics", "tailrace", "--interfaces", "vhost-user")
+    said = tuned.tailrace(card.machine, by_card, by_switch, seconds=BOOT)
+    cells = {each["name"]: each for answer in said for each in answer.document()["findings"]}
+    refused = cells.pop("card-passthrough-VVVVVV-64")
+    assert "has at most 7 virtual functions" in refused["not_here"]
+    assert list(cells) == [
+        "card-passthrough-PVP-64",
+        "card-passthrough-VV-64",
+        "card-passthrough-VVV-64",
+        "tailrace-vhost-user-PVP-64",
+    ]
+    for cell in cells.values():
+        assert cell["valid"] and cell["not_here"] is None, cell
+        assert cell["mpps"] > 0 and cell["loss_ratio"] == 0 and cell["p50_us"] > 0, cell
+    for name in CABLES:
+        assert card.machine.run(f"cat /sys/bus/pci/devices/{card.nics.addresses[name]}/sriov_numvfs").strip() == "0"

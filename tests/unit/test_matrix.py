@@ -101,10 +101,10 @@ def test_what_cannot_be_had_says_why(monkeypatch: pytest.MonkeyPatch) -> None:
     def missing() -> None:
         raise Mistake("it is not installed; install it with `sudo apt-get install it`")
 
-    changed = dict(the_matrix.KINDS)
+    changed = dict(the_matrix.MATRIX_KINDS)
     changed["tailrace"] = replace(changed["tailrace"], installed=missing)
     changed["direct"] = replace(changed["direct"], installed=lambda: None)
-    monkeypatch.setattr(the_matrix, "KINDS", changed)
+    monkeypatch.setattr(the_matrix, "MATRIX_KINDS", changed)
     test = matrix(fabrics=["tailrace", "direct"], interfaces=["memif", "tap"], patterns=["VV"], frames=[64, 1518])
     (wanted,), refused = left(test, known={("direct-memif-VV-64", 1)})
     assert [cell.name for cell in wanted] == ["direct-memif-VV-1518"]
