@@ -14,6 +14,7 @@ from tailrace.bench import tcp
 from tailrace.bench.compare import Plan, Step
 from tailrace.bench.model import OVS_DPDK, TAILRACE, Figures, Ratio, Sample, Window
 from tailrace.bench.setting import Setting
+from tailrace.bench.stacks import ADDRESSES
 from tailrace.bench.table import Column
 from tailrace.bench.window import counters_of
 from tailrace.errors import Fault
@@ -49,7 +50,7 @@ def measure(plan: Plan, name: str, setting: Setting, step: Step) -> list[Sample]
         step(tcp.START_SECONDS / 2)
 
         def figures() -> Figures:
-            bulk = tcp.transfer(setting, switch, guests, seconds)
+            bulk = tcp.transfer(setting, [*switch.processes(), *guests], seconds)
             first, began = counters_of(switch), time.monotonic()
             requests = _requests(setting, switch, guests, seconds)
             window = Window(first, counters_of(switch), time.monotonic() - began)
@@ -69,7 +70,7 @@ def _requests(setting: Setting, switch: Fabric, guests: Sequence[Process], secon
     """Requests that were answered, 1000 a second."""
     program = str(own_program(REQUESTS))
     server = [program, "--server", *how]
-    client = [program, "--client", tcp.ADDRESSES[1], "--seconds", str(seconds), *how]
+    client = [program, "--client", ADDRESSES[1], "--seconds", str(seconds), *how]
     said = tcp.ask(setting, [*guests, *switch.processes()], server, client, PORT, seconds)
     return rate(said)
 

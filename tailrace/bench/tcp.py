@@ -1,9 +1,11 @@
-"""TCP between two Linux network stacks through the switch, with checksums and segmentation passed on, beside a peer.
+"""TCP between two Linux network stacks through the switch, with checksums and segmentation passed on, beside peers.
 
 Each stack lives in a network namespace with one TAP interface, which a small guest (`tailrace-tap-guest`) carries to
 the switch over virtio-user; so 64 KiB segments cross as a virtual machine's would. iperf3 measures one connection, with
 writes of a size; ping measures the round trip beside no other traffic.
 The stacks, the guests and iperf3 share the load's core: it is their limit as much as the switch's.
+
+Beside switches there are ways of Linux's own between the stacks (`tailrace.bench.stacks`), without a guest.
 """
 
 from __future__ import annotations
@@ -23,8 +25,9 @@ from typing import Any
 from tailrace.bench.compare import Plan, Side, Step, compare, total_seconds
 from tailrace.bench.model import OVS_DPDK, TAILRACE, Comparison, Figures, Ratio, Sample
 from tailrace.bench.setting import Setting, check_alive
-from tailrace.bench.sides import against_known, check_installed, running
-from tailrace.errors import Failure, Fault, Mistake
+from tailrace.bench.sides import ALONE, check_installed, running
+from tailrace.bench.stacks import ADDRESSES, MTU, OWN_WAYS, PASSTHROUGH, add_stack, check_card, ip, joined
+from tailrace.errors import Fault, Mistake
 from tailrace.fabric import ovs_dpdk
 from tailrace.fabric.base import Fabric
 from tailrace.measure.progress import Reporter
@@ -36,9 +39,6 @@ from tailrace.state.record import Namespace, Process
 TAP_GUEST = "tailrace-tap-guest"
 GUEST_MIB = 96
 """DPDK's memory of one guest."""
-MTU = 1500
-INTERFACE = "eth0"
-ADDRESSES = ("198.18.88.1", "198.18.88.2")
 IPERF_PORT = 5201
 READY_SECONDS = 20.0
 START_SECONDS = 6.0
@@ -46,8 +46,6 @@ BULK = 128 * 1024
 """Bytes that iperf3 writes at once unless told."""
 PINGS, PING_SECONDS = 1000, 0.001
 """How many, and from one to the next."""
-ROUND_TRIP = Ratio("round_trip", "ping_avg_us", OVS_DPDK, TAILRACE)
-"""Above 1 favours Tailrace."""
 
 
 @dataclass(frozen=True)
@@ -55,6 +53,9 @@ class TcpPlan(Plan):
     """What is to be measured."""
 
     against: str = OVS_DPDK
+    """Several with commas: switches, and ways of Linux's own."""
+    card: str | None = None
+    """Whose virtual functions the stacks have by PASSTHROUGH."""
     messages: tuple[int, ...] = (BULK,)
     """Bytes of each write; each size is measured by itself."""
 
@@ -66,12 +67,33 @@ class TcpPlan(Plan):
             raise Mistake(f"--messages: expected bytes from 1 to {BULK}, such as 64,256,1518,65536")
         if len({*self.messages}) < len(self.messages):
             raise Mistake("--messages: a size is there twice; expected each once")
-        against_known(self.against)
+        if (PASSTHROUGH in self.names) != (self.card is not None):
+            raise Mistake(f"--card: expected the network card of --against {PASSTHROUGH}, and only there")
+
+    @property
+    def names(self) -> list[str]:
+        """Of the sides, ours first. Raises Mistake if one is not known."""
+        others = self.against.split(",")
+        if len({*others}) < len(others) or (len(others) > 1 and ALONE in others):
+            raise Mistake(f"--against {self.against}: expected each once, and {ALONE} alone")
+        if unknown := [each for each in others if each not in (ALONE, OVS_DPDK, *OWN_WAYS)]:
+            raise Mistake(f"--against {unknown[0]}: expected {', '.join((OVS_DPDK, *OWN_WAYS))} or {ALONE}")
+        return [TAILRACE, *(each for each in others if each != ALONE)]
+
+    @property
+    def ratios(self) -> list[Ratio]:
+        """Above 1 favours Tailrace. With several peers a ratio's name ends with the peer's."""
+        found = []
+        for other in self.names[1:]:
+            suffix = f"_{other}" if len(self.names) > 2 else ""
+            found += [Ratio(f"{name}{suffix}", name, TAILRACE, other) for name in map(figure_of, self.messages)]
+            found.append(Ratio(f"round_trip{suffix}", "ping_avg_us", other, TAILRACE))
+        return found
 
     @property
     def sides(self) -> Sequence[Side]:
         seconds = START_SECONDS + PINGS * PING_SECONDS + self.seconds * len(self.messages)
-        return [Side(name, seconds, partial(_side, self, name)) for name in against_known(self.against)]
+        return [Side(name, seconds, partial(_side, self, name)) for name in self.names]
 
     @property
     def total_seconds(self) -> float:
@@ -85,8 +107,10 @@ def figure_of(message: int) -> str:
 
 def run(plan: TcpPlan, folder: Path, report: Reporter) -> Comparison:
     """Measures all pairs."""
-    names = against_known(plan.against)
+    names = plan.names
     check_installed(names)
+    if plan.card is not None:
+        check_card(plan.card)
     for program in ("iperf3", "ip", "ping"):
         system_program(program)
     mib = 2 * GUEST_MIB + (ovs_dpdk.MEMORY_MIB if OVS_DPDK in names else 0)
@@ -94,7 +118,7 @@ def run(plan: TcpPlan, folder: Path, report: Reporter) -> Comparison:
         "tcp",
         plan,
         plan.sides,
-        [*(Ratio(name, name, TAILRACE, OVS_DPDK) for name in map(figure_of, plan.messages)), ROUND_TRIP],
+        plan.ratios,
         folder=folder,
         report=report,
         pages=mib // hugepages.PAGE_MIB + 8,
@@ -104,19 +128,30 @@ def run(plan: TcpPlan, folder: Path, report: Reporter) -> Comparison:
 
 
 def _side(plan: TcpPlan, name: str, setting: Setting, step: Step) -> list[Sample]:
-    with stacks(setting, name) as (switch, guests):
+    with _ends(plan, setting, name) as needed:
         step(START_SECONDS / 2)
 
         def measure() -> Figures:
-            found = dict(_ping(switch, guests))
+            found = dict(_ping(needed))
             retransmits = 0.0
             for message in plan.messages:
-                bulk = transfer(setting, switch, guests, plan.seconds, message)
+                bulk = transfer(setting, needed, plan.seconds, message)
                 found[figure_of(message)] = bulk["gbps"]
                 retransmits += bulk["retransmits"]
             return found | {"retransmits": retransmits}
 
-        return setting.samples([*switch.processes(), *guests], measure)
+        return setting.samples(needed, measure)
+
+
+@contextmanager
+def _ends(plan: TcpPlan, setting: Setting, name: str) -> Iterator[list[Process]]:
+    """Two stacks that are joined in a way; yields the processes without which they are not."""
+    if name in OWN_WAYS:
+        with joined(setting.launcher.state, name, plan.card, (namespace(0), namespace(1))):
+            yield []
+        return
+    with stacks(setting, name) as (switch, guests):
+        yield [*switch.processes(), *guests]
 
 
 @contextmanager
@@ -132,22 +167,20 @@ def namespace(end: int) -> str:
     return f"tailrace-{os.getpid()}-{end}"
 
 
-def transfer(
-    setting: Setting, switch: Fabric, guests: Sequence[Process], seconds: float, message: int = BULK
-) -> Figures:
+def transfer(setting: Setting, needed: Sequence[Process], seconds: float, message: int = BULK) -> Figures:
     """One transfer from the first stack to the second, by writes of so many bytes."""
     iperf = system_program("iperf3")
     server, client = [iperf, "--server", "--one-off"], [iperf, "--client", ADDRESSES[1]]
     client += ["--time", f"{seconds:g}", "--length", str(message), "--json"]
-    return figures(ask(setting, [*guests, *switch.processes()], server, client, IPERF_PORT, seconds))
+    return figures(ask(setting, needed, server, client, IPERF_PORT, seconds))
 
 
-def _ping(switch: Fabric, guests: Sequence[Process]) -> Figures:
+def _ping(needed: Sequence[Process]) -> Figures:
     """Round trips from the first stack to the second, one each millisecond, once the first has been answered: until
     then the stacks look for each other's addresses."""
     _run_ping("-c", "1", "-w", f"{READY_SECONDS:g}")
     text = _run_ping("-i", str(PING_SECONDS), "-c", str(PINGS))
-    check_alive([*guests, *switch.processes()])
+    check_alive(needed)
     return round_trips(text)
 
 
@@ -163,16 +196,18 @@ def _run_ping(*options: str) -> str:
 def round_trips(text: str) -> dict[str, float]:
     """What ping found, from its summary. Raises Fault if nothing was answered.
 
-    `ping_avg_us`, `ping_mdev_us`, `ping_max_us`: of the round trips, mdev their standard deviation (ping(8)).
+    `ping_min_us`, `ping_avg_us`, `ping_max_us`, `ping_mdev_us`: of the round trips, mdev their standard deviation
+    (ping(8)).
     `ping_lost`: those that were not answered.
     """
     counts = re.search(r"(\d+) packets transmitted, (\d+) received", text)
-    times = re.search(r"= [\d.]+/([\d.]+)/([\d.]+)/([\d.]+) ms", text)
+    times = re.search(r"= ([\d.]+)/([\d.]+)/([\d.]+)/([\d.]+) ms", text)
     if counts is None or times is None:
         raise Fault("ping had no answer")
-    average, longest, deviation = (round(1e3 * float(each), 1) for each in times.groups())
+    shortest, average, longest, deviation = (round(1e3 * float(each), 1) for each in times.groups())
     lost = int(counts[1]) - int(counts[2])
-    return {"ping_avg_us": average, "ping_mdev_us": deviation, "ping_max_us": longest, "ping_lost": lost}
+    found = {"ping_min_us": shortest, "ping_avg_us": average, "ping_max_us": longest, "ping_mdev_us": deviation}
+    return {**found, "ping_lost": lost}
 
 
 def ask(
@@ -230,25 +265,17 @@ def _stack(setting: Setting, end: int, socket: Path) -> Iterator[Process]:
     argv += ["--core", str(setting.cores.load)]
     process = None
     try:
-        _ip("netns", "add", name)
+        ip("netns", "add", name)
         limits = Limits(cpus=setting.cores.load_place.cpus, umask=UMASK_GUEST)
         process = launcher.start(f"tap-guest-{end}", argv, limits)
         _wait_interface(tap, process)
-        _ip("link", "set", tap, "netns", name, "name", INTERFACE)
-        _ip("-n", name, "address", "add", f"{ADDRESSES[end]}/24", "dev", INTERFACE)
-        _ip("-n", name, "link", "set", INTERFACE, "mtu", str(MTU), "up")
+        add_stack(tap, name, end)
         yield process
     finally:
         with undisturbed():
             if process is not None:
                 launcher.state.undo(process)
             launcher.state.undo(record)
-
-
-def _ip(*words: str) -> None:
-    done = subprocess.run([system_program("ip"), *words], capture_output=True, text=True, timeout=10, check=False)
-    if done.returncode != 0:
-        raise Failure(f"ip {' '.join(words)}: {done.stderr.strip()}")
 
 
 def _wait(ready: Callable[[], bool], process: Process, otherwise: str) -> None:

@@ -29,6 +29,7 @@ from tailrace.bench import tcp as bench_tcp
 from tailrace.bench import tester as bench_tester
 from tailrace.bench.model import OVS_DPDK, Comparison, Kinds
 from tailrace.bench.sides import ALONE
+from tailrace.bench.stacks import OWN_WAYS
 from tailrace.bench.table import (
     CYCLES,
     MPPS,
@@ -273,7 +274,13 @@ def tcp(
     messages: Annotated[
         str, typer.Option(metavar="BYTES[,BYTES...]", help="Bytes of each write, each size measured by itself.")
     ] = str(bench_tcp.BULK),
-    against: AgainstOption = OVS_DPDK,
+    against: Annotated[
+        str,
+        typer.Option(
+            metavar="NAME[,NAME...]", help=f"{OVS_DPDK}, {', '.join(OWN_WAYS)}, in turn with Tailrace's; or none."
+        ),
+    ] = OVS_DPDK,
+    card: Annotated[str | None, typer.Option(metavar="NAME", help="The network card of passthrough.")] = None,
     pairs: PairsOption = 5,
     seconds: SecondsOption = 5.0,
     cores: CoresOption = None,
@@ -285,10 +292,14 @@ def tcp(
     \b
     sudo tailrace bench tcp
     sudo tailrace bench tcp --messages 64,256,1518,65536
+    sudo tailrace bench tcp --messages 64,256,1518,65536 --against veth,linux-bridge,passthrough --card ens1f0
 
     Two network namespaces, each with a TAP interface; a small guest on virtio-user carries frames, checksum and
     segmentation requests included, between the interface and the switch. Both switches have the same guests. 1000
     pings, one each millisecond, come before the transfers.
+
+    Without a guest: veth, a cable between the stacks (native); linux-bridge, the default of a host; passthrough, a
+    virtual function of --card for each stack, with Linux's driver.
     """
 
     def plan() -> bench_tcp.TcpPlan:
@@ -296,7 +307,7 @@ def tcp(
             sizes = tuple(int(each) for each in messages.split(","))
         except ValueError:
             raise Mistake(f"--messages {messages}: expected numbers of bytes, such as 64,1518") from None
-        return bench_tcp.TcpPlan(1518, pairs, seconds, _parse_cores(cores), against, sizes)
+        return bench_tcp.TcpPlan(1518, pairs, seconds, _parse_cores(cores), against, card, sizes)
 
     def table(result: Comparison) -> RenderableType:
         return comparison_table(
@@ -308,14 +319,15 @@ def tcp(
                     for each in result.settings["messages"]
                 ),
                 Column("retransmits", "retrans-\nmits", 0),
-                Column("ping_avg_us", "ping\nµs"),
-                Column("ping_mdev_us", "±\nµs"),
+                Column("ping_min_us", "ping\nleast µs"),
+                Column("ping_avg_us", "mean\nµs"),
                 Column("ping_max_us", "most\nµs"),
+                Column("ping_mdev_us", "mdev\nµs"),
             ],
             notes=[
                 "Gbit/s: payload received, as iperf3 reports it, by writes of so many bytes.",
-                f"ping: {bench_tcp.PINGS} round trips, one each ms: the mean, the standard deviation, the longest.",
-                "ratio: tailrace ÷ ovs-dpdk for Gbit/s, ovs-dpdk ÷ tailrace for round_trip; above 1 favours Tailrace.",
+                f"ping: {bench_tcp.PINGS} round trips, one each ms; mdev: their standard deviation (jitter).",
+                "ratio: tailrace ÷ its peer for Gbit/s, peer ÷ tailrace for round_trip; above 1 favours Tailrace.",
             ],
         )
 

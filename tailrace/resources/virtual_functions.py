@@ -147,14 +147,18 @@ def is_there(tree: Tree, wanted: PlannedVf) -> bool:
     return tree.target(f"{PCI}/{wanted.card}/virtfn{wanted.number}") == wanted.address
 
 
-def obstacles(tree: Tree, wanted: Mapping[str, PlannedVf]) -> list[tuple[str, FunctionRefused]]:
-    """All that is in the way of functions, by the names of who is to have them; looks only."""
+#: What keeps a function from programs, and not from Linux's own driver.
+_OF_VFIO = (Why.NO_IOMMU, Why.NO_VFIO, Why.SHARED_GROUP)
+
+
+def obstacles(tree: Tree, wanted: Mapping[str, PlannedVf], *, linux: bool = False) -> list[tuple[str, FunctionRefused]]:
+    """All that is in the way of functions, by the names of who is to have them, or of Linux's driver; looks only."""
     found = []
     for user, each in wanted.items():
         found += [(user, FunctionRefused(why, text)) for why, text in _of_card(tree, each)]
         if is_there(tree, each):
             found += [(user, FunctionRefused(why, text)) for why, text in _of_function(tree, each)]
-    return found
+    return [(user, why) for user, why in found if not (linux and why.why in _OF_VFIO)]
 
 
 def _of_card(tree: Tree, wanted: PlannedVf) -> Iterator[tuple[Why, str]]:
@@ -341,6 +345,28 @@ def bind(tree: Tree, address: str) -> None:
     now = tree.target(f"{device}/driver")
     if now != VFIO:
         raise Failure(f"PCI device {address} does not take the driver {VFIO} (it has {now or 'none'}); see `dmesg`")
+
+
+def bind_linux(tree: Tree, address: str) -> str:
+    """Gives a function to Linux's own driver; returns the interface that it is then. Raises OSError, Failure."""
+    device = f"{PCI}/{address}"
+    if (tree.text(f"{device}/driver_override") or "(null)") != "(null)":
+        tree.write(f"{device}/driver_override", "")
+    driver = tree.target(f"{device}/driver")
+    if driver == VFIO:
+        tree.write(f"{device}/driver/unbind", address)
+    if driver in (None, VFIO):
+        tree.write(_PROBE, address)
+    deadline = time.monotonic() + _LINK_SECONDS
+    while not (names := tree.names(f"{device}/net")):
+        if time.monotonic() > deadline:
+            raise Failure(
+                f"PCI device {address} becomes no interface of Linux's (its driver: "
+                f"{tree.target(f'{device}/driver') or 'none'}); load the driver of the card's virtual functions, and "
+                "see `dmesg`"
+            )
+        time.sleep(0.05)
+    return next(iter(names))
 
 
 def unbind(tree: Tree, address: str, driver: str, override: str) -> None:

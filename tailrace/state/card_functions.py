@@ -20,6 +20,7 @@ from tailrace.resources.virtual_functions import (
     PlannedVf,
     Why,
     bind,
+    bind_linux,
     interface_of,
     is_there,
     make,
@@ -49,21 +50,33 @@ def missing_functions(wanted: Mapping[str, PlannedVf], tree: Tree | None = None)
 
 
 def take_functions(
-    state: State, wanted: Mapping[str, PlannedVf], tree: Tree | None = None, card: CardSettings | None = None
-) -> None:
-    """Makes, sets and binds virtual functions, by the names of who has them (`Plan.vfs`). What was begun is on record
-    if it fails. Raises FunctionsRefused, Failure."""
+    state: State,
+    wanted: Mapping[str, PlannedVf],
+    tree: Tree | None = None,
+    card: CardSettings | None = None,
+    *,
+    linux: bool = False,
+) -> dict[str, str]:
+    """Makes, sets and binds virtual functions, by the names of who has them (`Plan.vfs`), to vfio-pci, or to `linux`'s
+    own driver: then it returns the interface of each. What was begun is on record if it fails. Raises FunctionsRefused,
+    Failure."""
     if not wanted:
-        return
+        return {}
     tree, card = tree or Tree(), card or CardNetlink()
     fresh = _fresh(state, tree, wanted)
-    _raise(obstacles(tree, fresh))
+    _raise(obstacles(tree, fresh, linux=linux))
     for each in {each.card: each for each in fresh.values()}.values():
         _make(state, tree, each)
     refused: list[tuple[str, FunctionRefused]] = []
     for user, each in wanted.items():
-        refused += ((user, why) for why in _take(state, tree, card, each))
+        refused += ((user, why) for why in _take(state, tree, card, each, linux=linux))
     _raise(refused)
+    if not linux:
+        return {}
+    try:
+        return {user: bind_linux(tree, each.address) for user, each in wanted.items()}
+    except OSError as error:
+        raise Failure(f"virtual functions: {error.strerror or error}; see `dmesg`") from None
 
 
 def have_functions(state: State) -> bool:
@@ -130,8 +143,8 @@ def _make(state: State, tree: Tree, wanted: PlannedVf) -> None:
         ) from None
 
 
-def _take(state: State, tree: Tree, card: CardSettings, wanted: PlannedVf) -> list[FunctionRefused]:
-    """Sets and binds one function; returns what its card refuses."""
+def _take(state: State, tree: Tree, card: CardSettings, wanted: PlannedVf, *, linux: bool) -> list[FunctionRefused]:
+    """Sets one function, and binds it unless that is `linux`'s; returns what its card refuses."""
     interface = interface_of(tree, wanted.card)
     if not is_there(tree, wanted) or interface is None:
         now = tree.target(f"{PCI}/{wanted.card}/virtfn{wanted.number}")
@@ -153,9 +166,9 @@ def _take(state: State, tree: Tree, card: CardSettings, wanted: PlannedVf) -> li
             FunctionRefused(Why.REFUSED, f"{wanted.name}: {why}")
             for why in _set(card, interface, wanted.number, settings, changing)
         ]
-        if (why := neighbours(tree, wanted)) is not None:
+        if not linux and (why := neighbours(tree, wanted)) is not None:
             refused.append(why)
-        if not refused:
+        if not linux and not refused:
             bind(tree, wanted.address)
     except OSError as error:
         raise Failure(f"virtual function {wanted.name}: {error.strerror or error}; see `dmesg`") from None

@@ -98,6 +98,12 @@ WHOLE = pytest.mark.whole
             "gbps_64",
             marks=[OPEN_VSWITCH],
         ),
+        pytest.param(
+            ("tcp", "--messages", "64", "--against", "veth,linux-bridge"),
+            ("tailrace", "veth", "linux-bridge"),
+            "round_trip_linux-bridge",
+            marks=WHOLE,
+        ),
         pytest.param(("floor",), ("tailrace", "floor"), "cycles", marks=WHOLE),
         pytest.param(
             ("floor", "--guest", "rewrite", "--ways"),

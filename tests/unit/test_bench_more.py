@@ -122,9 +122,23 @@ def test_what_ping_found() -> None:
     text = (
         "1000 packets transmitted, 998 received, 0.2% packet loss\nrtt min/avg/max/mdev = 0.021/0.045/1.203/0.012 ms\n"
     )
-    assert tcp.round_trips(text) == {"ping_avg_us": 45, "ping_mdev_us": 12, "ping_max_us": 1203, "ping_lost": 2}
+    found = {"ping_min_us": 21, "ping_avg_us": 45, "ping_max_us": 1203, "ping_mdev_us": 12, "ping_lost": 2}
+    assert tcp.round_trips(text) == found
     with pytest.raises(Fault, match="no answer"):
         tcp.round_trips("1000 packets transmitted, 0 received, 100% packet loss, time 1001ms\n")
+
+
+def test_stacks_are_compared_with_several_ways() -> None:
+    plan = tcp.TcpPlan(against="linux-bridge,passthrough", card="ens1f0", messages=(64,))
+    assert [side.name for side in plan.sides] == ["tailrace", "linux-bridge", "passthrough"]
+    assert [(each.name, each.side, each.by) for each in plan.ratios] == [
+        ("gbps_64_linux-bridge", "tailrace", "linux-bridge"),
+        ("round_trip_linux-bridge", "linux-bridge", "tailrace"),
+        ("gbps_64_passthrough", "tailrace", "passthrough"),
+        ("round_trip_passthrough", "passthrough", "tailrace"),
+    ]
+    assert [each.name for each in tcp.TcpPlan(against="veth").ratios] == ["gbps", "round_trip"]
+    assert tcp.TcpPlan(against="none").ratios == []
 
 
 @pytest.mark.parametrize(("text", "words"), [("", "that could be read"), ('{"error": "refused"}', "refused")])
@@ -146,6 +160,11 @@ def test_iperf3_without_a_connection_is_a_fault(text: str, words: str) -> None:
         lambda: tcp.TcpPlan(seconds=0.5),
         lambda: tcp.TcpPlan(messages=(64, 0)),
         lambda: tcp.TcpPlan(messages=(64, 64)),
+        lambda: tcp.TcpPlan(against="vpp"),
+        lambda: tcp.TcpPlan(against="veth,none"),
+        lambda: tcp.TcpPlan(against="veth,veth"),
+        lambda: tcp.TcpPlan(against="passthrough"),
+        lambda: tcp.TcpPlan(card="ens1f0"),
         lambda: recorder.RecorderPlan(functions=-1),
         lambda: recorder.RecorderPlan(functions=9),
     ],

@@ -19,6 +19,7 @@ from tailrace.kernel.tree import Tree
 from tailrace.node.difference import difference
 from tailrace.plan.make import make_plan
 from tailrace.plan.planned import Plan
+from tailrace.resources import virtual_functions as the_functions
 from tailrace.resources.card_netlink import message_of, words_of
 from tailrace.resources.topology import Cpu
 from tailrace.resources.virtual_functions import (
@@ -403,6 +404,35 @@ ports:
   right: {vf: {of: ens1f0, number: 2, mac: '02:00:00:00:00:0A', vlan: 10, max_rate: 100Mbps, trust: true}}
 chains: {v: [left, right]}
 """
+
+
+class WithInterfaces(SriovKernel):
+    """Linux's driver of functions makes an interface of each."""
+
+    def write(self, path: str, value: str) -> None:
+        super().write(path, value)
+        device = self.at(f"/sys/bus/pci/devices/{value}")
+        if path.endswith("drivers_probe") and (device / "driver").resolve().name == "igbvf":
+            (device / "net" / f"vf{value[-1]}").mkdir(parents=True)
+
+
+def test_functions_for_linux_need_no_vfio(tmp_path: Path, state: State) -> None:
+    add_card(tmp_path / "root", iommu=False)
+    kernel, card = WithInterfaces(tmp_path / "root"), Card()
+    before = files(kernel)
+    found = take_functions(state, planned(0) | planned(1, vlan=10), kernel, card, linux=True)
+    assert found == {"ports.port0": f"vf{function_at(0)[-1]}", "ports.port1": f"vf{function_at(1)[-1]}"}
+    assert card.settings[1]["vlan"] == 10
+    assert undo(state, kernel, card) == []
+    assert files(kernel) == before
+
+
+def test_a_function_that_becomes_no_interface(
+    kernel: SriovKernel, state: State, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(the_functions, "_LINK_SECONDS", 0.0)
+    with pytest.raises(Failure, match=r"becomes no interface of Linux's \(its driver: igbvf\)"):
+        take_functions(state, planned(0), kernel, Card(), linux=True)
 
 
 def plan_of(text: str, tree: Tree) -> Plan:
