@@ -19,6 +19,7 @@
 #include <rte_mbuf.h>
 
 #include "port/device.h"
+#include "port/device_bond.h"
 #include "port/device_losses.h"
 #include "port/device_monitor.h"
 #include "vring/vring.h"
@@ -122,10 +123,20 @@ struct buffers {
 	uint16_t room;
 };
 
+static bool has_long_frames(const char *uri)
+{
+	return strncmp(uri, "if:", 3) == 0 && device_mtu(uri + 3) > DEVICE_PLAIN_MTU;
+}
+
 static struct buffers buffers_of(const char *uri, unsigned queues)
 {
-	const bool jumbo = strncmp(uri, "if:", 3) == 0 && device_mtu(uri + 3) > DEVICE_PLAIN_MTU;
+	bool jumbo = has_long_frames(uri);
+	struct device_error error;
+	struct bond_names bond;
 
+	if (bond_is_named(uri) && bond_parse(uri, &bond, &error) == 0)
+		for (unsigned i = 0; i < bond.count; i++)
+			jumbo |= has_long_frames(bond.members[i]);
 	/* One less than a power of two is what a pool's ring holds. */
 	return (struct buffers){
 		.count = (jumbo ? JUMBO_BUFFERS : QUEUE_BUFFERS) * queues - 1,
@@ -223,6 +234,21 @@ static bool renew_pool(struct device_port *port)
 	return true;
 }
 
+int device_port_check(const char *uri, struct device_error *error)
+{
+	struct bond_names bond;
+
+	return bond_is_named(uri) ? bond_parse(uri, &bond, error) : device_check(uri, error);
+}
+
+static int open_device(struct device_port *port, const struct device_options *options, struct device_error *error)
+{
+	if (!bond_is_named(port->uri))
+		return device_open(&port->device, port->uri, options, error);
+	port->bond = bond_open(&port->device, port->uri, options, error);
+	return port->bond != NULL ? 0 : -EIO;
+}
+
 int device_port_start(struct device_port *port, bool quietly, struct device_error *error)
 {
 	struct device_options options = {
@@ -241,7 +267,7 @@ int device_port_start(struct device_port *port, bool quietly, struct device_erro
 	}
 	options.pool = port->pool;
 	find_sockets(sockets);
-	rc = device_open(&port->device, port->uri, &options, error);
+	rc = open_device(port, &options, error);
 	/* Not every driver that could have interrupts can have them on this machine. */
 	if (rc != 0 && options.interrupts && strncmp(port->uri, "pci:", 4) == 0) {
 		options.interrupts = false;
@@ -286,7 +312,13 @@ static void note_peer(enum device_kind kind)
 
 void device_port_stop(struct device_port *port)
 {
-	device_close(&port->device);
+	if (port->bond != NULL) {
+		bond_close(port->bond);
+		port->bond = NULL;
+		port->device.port = RTE_MAX_ETHPORTS;
+	} else {
+		device_close(&port->device);
+	}
 	port->port_id = RTE_MAX_ETHPORTS;
 }
 
@@ -326,9 +358,9 @@ int device_port_open(struct device_port *port, const struct device_port_options 
 		rc = 0;
 	}
 	if (rc == 0) {
-		atomic_store(&port->state, device_link_up(&port->device) ? DEVICE_UP
-					   : port->device.started	 ? DEVICE_DOWN
-									 : DEVICE_REMOVED);
+		atomic_store(&port->state, device_port_link_up(port) ? DEVICE_UP
+					   : port->device.started    ? DEVICE_DOWN
+								     : DEVICE_REMOVED);
 		atomic_store(&port->since, time(NULL));
 		rc = device_monitor_add(port);
 		if (rc != 0) {

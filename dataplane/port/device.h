@@ -26,6 +26,8 @@ enum {
 	DEVICE_HELD = 2 * DEVICE_BURST + 128, /* a burst, of which one frame is a long segment to be cut */
 };
 
+struct bond;
+
 enum device_state {
 	DEVICE_UP,
 	DEVICE_DOWN,	/* no link; what it has received may still be taken */
@@ -44,6 +46,7 @@ struct device_port {
 	atomic_int state;	  /* enum device_state */
 	struct rte_mempool *pool; /* buffers for frames that guests send out by it */
 	struct device device;
+	struct bond *bond;			/* NULL: the device is none, or not open */
 	atomic_bool interrupted[DEVICE_QUEUES]; /* see device_interrupts() */
 
 	/* The monitor's. */
@@ -95,6 +98,9 @@ void device_port_close(struct device_port *port);
 
 /* Whether there ever was a device whose driver wakes a peer by a descriptor, which the peer can make block. */
 bool device_had_peers(void);
+
+/* Whether the URI names a device, or a bond of several, as device_check() says of a device. */
+int device_port_check(const char *uri, struct device_error *error);
 
 /* Have `changed` called, in the monitor's thread, after any device's state has changed.  Once, before any port. */
 void device_on_change(void (*changed)(void));

@@ -7,6 +7,7 @@
 
 #include <rte_ethdev.h>
 
+#include "port/device_bond.h"
 #include "port/device_losses.h"
 
 uint64_t device_kernel_statistic(unsigned interface, const char *name)
@@ -37,10 +38,8 @@ static uint64_t ring_was_full(int fd)
 }
 
 /* What the kernel lost before the driver had it.  Its `rx_dropped` is also what nobody wanted, and is left out. */
-static void add_kernel(const struct device_port *port, struct device_losses *losses)
+static void add_kernel(const struct device *device, const int *waits_on, struct device_losses *losses)
 {
-	const struct device *device = &port->device;
-
 	switch (device->kind) {
 	case DEVICE_INTERFACE:
 		for (unsigned i = 0; i < device->nb_packets; i++)
@@ -48,7 +47,7 @@ static void add_kernel(const struct device_port *port, struct device_losses *los
 		break;
 	case DEVICE_XDP:
 		for (unsigned i = 0; i < device->queues; i++)
-			losses->missed += ring_was_full(port->waits_on[i]);
+			losses->missed += ring_was_full(waits_on[i]);
 		break;
 	case DEVICE_TAP: /* the other way round: what Linux sends is what we receive */
 		losses->missed += device_kernel_statistic(device->interface, "tx_dropped");
@@ -66,19 +65,31 @@ static bool reports_refused(const struct device *device)
 	return device->kind == DEVICE_INTERFACE || device->kind == DEVICE_PCAP || device->kind == DEVICE_PCI;
 }
 
-struct device_losses device_losses_read(const struct device_port *port)
+/* Returns false, nothing added: they cannot be read. */
+static bool add_losses(const struct device *device, const int *waits_on, struct device_losses *losses)
 {
-	const struct device *device = &port->device;
-	struct device_losses losses;
 	struct rte_eth_stats stats;
 
 	if (rte_eth_stats_get(device->port, &stats) != 0)
-		return port->losses;
-	losses = (struct device_losses){.missed = stats.imissed,
-					.errors = stats.ierrors,
-					.no_buffer = stats.rx_nombuf,
-					.refused = reports_refused(device) ? stats.oerrors : 0};
-	add_kernel(port, &losses);
+		return false;
+	losses->missed += stats.imissed;
+	losses->errors += stats.ierrors;
+	losses->no_buffer += stats.rx_nombuf;
+	losses->refused += reports_refused(device) ? stats.oerrors : 0;
+	add_kernel(device, waits_on, losses);
+	return true;
+}
+
+struct device_losses device_losses_read(const struct device_port *port)
+{
+	struct device_losses losses = {0};
+
+	if (port->bond == NULL)
+		return add_losses(&port->device, port->waits_on, &losses) ? losses : port->losses;
+	losses.refused = bond_refused(port->bond);
+	for (unsigned i = 0; i < BOND_MEMBERS; i++)
+		if (bond_member(port->bond, i) != NULL)
+			add_losses(bond_member(port->bond, i), port->waits_on, &losses);
 	return losses;
 }
 

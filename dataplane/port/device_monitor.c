@@ -1,12 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #define ALLOW_EXPERIMENTAL_API /* rte_dev_event_callback_register() */
 #include <errno.h>
+#include <linux/netlink.h>
+#include <linux/rtnetlink.h>
 #include <net/if.h>
 #include <poll.h>
 #include <pthread.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/eventfd.h>
+#include <sys/socket.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -15,12 +18,14 @@
 
 #include "common/grace.h"
 #include "common/log.h"
+#include "port/device_bond.h"
 #include "port/device_losses.h"
 #include "port/device_monitor.h"
 
 enum {
 	TICK_MS = 50,
 	TICKS_TO_RETRY = 10,
+	MESSAGES = 256, /* of Linux's, read at once */
 };
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
@@ -158,6 +163,11 @@ static void close_removed(struct device_port *port)
 	port->ticks = 0;
 }
 
+bool device_port_link_up(const struct device_port *port)
+{
+	return port->bond != NULL ? bond_link_up(port->bond) : device_link_up(&port->device);
+}
+
 /* Something that was there before and whose peer has gone comes back only if we go for it. */
 static bool peer_must_be_sought(const struct device_port *port)
 {
@@ -175,6 +185,8 @@ static bool may_be_back(const struct device_port *port)
 		return if_nametoindex(target) != 0;
 	if (strncmp(port->uri, "vhost:", 6) == 0)
 		return stat(target, &file) == 0;
+	if (bond_is_named(port->uri))
+		return true;
 	return port->device.kind != DEVICE_PCI || device_exists(&port->device);
 }
 
@@ -187,7 +199,7 @@ static void try_again(struct device_port *port)
 		return;
 	port->problem.text[0] = '\0';
 	hear(port);
-	change_state(port, device_link_up(&port->device) ? DEVICE_UP : DEVICE_DOWN);
+	change_state(port, device_port_link_up(port) ? DEVICE_UP : DEVICE_DOWN);
 }
 
 /* A client of memif connects when it is started. */
@@ -228,6 +240,21 @@ static bool open_anew(struct device_port *port, bool up)
 	return true;
 }
 
+/* A bond outlives its members. */
+static void look_at_bond(struct device_port *port)
+{
+	const bool changed = bond_watch(port->bond, &port->device);
+	char members[BOND_MEMBERS * BOND_MEMBER_LONGEST];
+
+	if (changed) {
+		bond_show(port->bond, members, sizeof(members));
+		log_within(&port->log, LOG_LEVEL_INFO, "device %s: frames leave by %s", port->uri, members);
+	}
+	change_state(port, bond_link_up(port->bond) ? DEVICE_UP : DEVICE_DOWN);
+	if (changed && notify_change != NULL)
+		notify_change();
+}
+
 static void look(struct device_port *port)
 {
 	bool up;
@@ -239,6 +266,10 @@ static void look(struct device_port *port)
 	/* Some of it the kernel reports in files: not with every look. */
 	if (seconds() != port->counted_at)
 		count_losses(port);
+	if (port->bond != NULL) {
+		look_at_bond(port);
+		return;
+	}
 	if (atomic_load(&port->taken_away) || atomic_load(&asked_back[port->port_id]) ||
 	    !device_exists(&port->device)) {
 		close_removed(port);
@@ -265,19 +296,47 @@ static void look(struct device_port *port)
 
 /* ------- all of them ------- */
 
+/* A socket that is told of every change of an interface of Linux's, or -1: changes are seen by looking. */
+static int hear_linux(void)
+{
+	const struct sockaddr_nl links = {.nl_family = AF_NETLINK, .nl_groups = RTMGRP_LINK};
+	int fd = socket(AF_NETLINK, SOCK_RAW | SOCK_CLOEXEC | SOCK_NONBLOCK, NETLINK_ROUTE);
+
+	if (fd >= 0 && bind(fd, (const struct sockaddr *)&links, sizeof(links)) != 0) {
+		close(fd);
+		fd = -1;
+	}
+	return fd;
+}
+
+/* That something has changed is all that is taken of it. */
+static void forget_messages(int fd)
+{
+	char message[256];
+
+	for (unsigned i = 0; i < MESSAGES; i++)
+		if (recv(fd, message, sizeof(message), MSG_DONTWAIT) < 0 && errno != ENOBUFS)
+			break;
+}
+
 static void *monitor(void *argument)
 {
-	struct pollfd events = {.fd = wake, .events = POLLIN};
+	struct pollfd events[] = {{.fd = wake, .events = POLLIN}, {.fd = hear_linux(), .events = POLLIN}};
 	eventfd_t count;
 
 	while (!atomic_load(&ending)) {
-		if (poll(&events, 1, TICK_MS) > 0)
+		if (poll(events, RTE_DIM(events), TICK_MS) > 0) {
 			eventfd_read(wake, &count);
+			if (events[1].revents != 0)
+				forget_messages(events[1].fd);
+		}
 		device_lock();
 		for (struct device_port *port = devices; port != NULL; port = port->next)
 			look(port);
 		device_unlock();
 	}
+	if (events[1].fd >= 0)
+		close(events[1].fd);
 	return NULL;
 }
 
@@ -364,14 +423,18 @@ void device_port_describe(const struct device_port *port, json_t *into)
 	uint64_t sent, dropped;
 	enum device_state state;
 	struct rte_ether_addr mac;
-	char why[IF_NAMESIZE + 80];
+	char why[512];
 	const char *reason = NULL;
 
 	device_lock();
 	state = atomic_load(&port->state);
 	if (rte_eth_dev_is_valid_port(port->port_id) && !port->device.started)
 		state = DEVICE_DOWN;
-	if (state == DEVICE_DOWN) {
+	if (port->bond != NULL) {
+		json_object_set_new(into, "bond", bond_describe(port->bond));
+		if (bond_why(port->bond, why, sizeof(why)))
+			reason = why;
+	} else if (state == DEVICE_DOWN) {
 		device_why_down(&port->device, why, sizeof(why));
 		reason = why;
 	}

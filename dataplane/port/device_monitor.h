@@ -22,6 +22,9 @@ void device_monitor_remove(struct device_port *port);
 int device_port_start(struct device_port *port, bool quietly, struct device_error *error);
 void device_port_stop(struct device_port *port);
 
+/* Whether frames can pass. */
+bool device_port_link_up(const struct device_port *port);
+
 /* From now on DPDK's own thread unmaps nothing that a worker may be using. */
 void device_guard_unmapping(void);
 

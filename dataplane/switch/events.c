@@ -9,18 +9,33 @@
 /* Of what `port.list` says of a port, what is notified. */
 static json_t *notification(const json_t *said)
 {
-	return json_pack("{s:O, s:O, s:O?}", "name", json_object_get(said, "name"), "state",
-			 json_object_get(said, "state"), "reason", json_object_get(said, "reason"));
+	return json_pack("{s:O, s:O, s:O?, s:O*}", "name", json_object_get(said, "name"), "state",
+			 json_object_get(said, "state"), "reason", json_object_get(said, "reason"), "bond",
+			 json_object_get(said, "bond"));
 }
 
-/* Note how a port is now.  Returns that if it is another state than before, and NULL otherwise. */
+/* What makes a difference: its state, and which members of a bond carry frames. */
+static void sum_up(const json_t *said, char *text, size_t size)
+{
+	const json_t *members = json_object_get(json_object_get(said, "bond"), "members"), *member;
+	size_t length = snprintf(text, size, "%s", json_string_value(json_object_get(said, "state"))), index;
+
+	json_array_foreach (members, index, member)
+		if (length < size)
+			length += snprintf(text + length, size - length, " %s%s",
+					   json_string_value(json_object_get(member, "state")),
+					   json_is_true(json_object_get(member, "active")) ? "!" : "");
+}
+
+/* Note how a port is now.  Returns that if it is otherwise than before, and NULL otherwise. */
 static json_t *look_at(struct switch_port *port, const struct port_model *model)
 {
 	json_t *said = switch_port_describe(port, model), *changed = NULL;
-	const char *state = json_string_value(json_object_get(said, "state"));
+	char now[sizeof(port->told)];
 
-	if (state != NULL && strcmp(port->told, state) != 0) {
-		snprintf(port->told, sizeof(port->told), "%s", state);
+	sum_up(said, now, sizeof(now));
+	if (strcmp(port->told, now) != 0) {
+		strcpy(port->told, now);
 		changed = notification(said);
 	}
 	json_decref(said);

@@ -2,7 +2,8 @@
 #include <string.h>
 #include <sys/un.h>
 
-#include "common/device.h"
+#include "port/device.h"
+#include "port/device_bond.h"
 #include "port/guest_memory.h"
 #include "steer/rate.h"
 #include "steer/shaper.h"
@@ -132,7 +133,7 @@ static bool read_device(struct reader *reader, const struct place *at, json_t *o
 	if (!field_keys(&reader->fields, at, object, known) ||
 	    !field_text(&reader->fields, at, object, "device", true, &port->device))
 		return false;
-	return device_check(port->device, &why) == 0 ||
+	return device_port_check(port->device, &why) == 0 ||
 	       wrong(&reader->fields, &(struct place){.up = at, .key = "device"}, "%s", why.text);
 }
 
@@ -154,6 +155,36 @@ static bool read_port(struct reader *reader, const struct place *at, json_t *obj
 	       read_rate(reader, at, object, port);
 }
 
+/* A socket or a device is one port's alone. */
+static bool take_thing(struct reader *reader, const struct place *at, struct names *taken, const char *thing,
+		       struct port_model *port)
+{
+	const struct port_model *other = names_find(taken, thing);
+
+	if (other != NULL)
+		return wrong(&reader->fields, at, "%s belongs to port '%s'", thing, other->name);
+	names_add(taken, thing, port);
+	return true;
+}
+
+/* Its socket, its device, or the members of its bond. */
+static bool take_things(struct reader *reader, const struct place *at, struct names *taken, struct port_model *port)
+{
+	const char *thing = port->kind == PORT_GUEST ? port->path : port->device;
+	struct device_error why;
+	struct bond_names *bond;
+	bool good = true;
+
+	if (port->kind == PORT_GUEST || !bond_is_named(thing))
+		return take_thing(reader, at, taken, thing, port);
+	bond = arena_take(&reader->model->memory, 1, sizeof(*bond));
+	if (bond_parse(thing, bond, &why) != 0)
+		return wrong(&reader->fields, at, "%s", why.text);
+	for (unsigned i = 0; i < bond->count && good; i++)
+		good = take_thing(reader, at, taken, bond->members[i], port);
+	return good;
+}
+
 bool model_read_ports(struct reader *reader)
 {
 	const struct place at = {.key = "ports"};
@@ -170,21 +201,14 @@ bool model_read_ports(struct reader *reader)
 	json_object_foreach (section, name, object) {
 		struct port_model *port = &model->ports[model->nb_ports];
 		const struct place here = {.up = &at, .key = name};
-		const struct port_model *other;
-		const char *thing;
-
 		port->name = name;
 		port->index = model->nb_ports++;
 		good = read_port(reader, &here, object, port);
 		if (!good)
 			break;
-		thing = port->kind == PORT_GUEST ? port->path : port->device;
-		other = names_find(&taken, thing);
-		if (other != NULL) {
-			good = wrong(&reader->fields, &here, "%s belongs to port '%s'", thing, other->name);
+		good = take_things(reader, &here, &taken, port);
+		if (!good)
 			break;
-		}
-		names_add(&taken, thing, port);
 		names_add(&model->ports_by_name, name, port);
 	}
 	names_clear(&taken);

@@ -21,7 +21,7 @@ struct placed {
 struct switch_port {
 	struct port port; /* first, aligned: what workers see */
 	struct placed placed[PORT_QUEUES];
-	char told[16];	       /* its state, as who listens was last notified of it (events.h) */
+	char told[256];	       /* how it is, as who listens was last notified of it (events.h) */
 	bool expected;	       /* a guest that an earlier switch served, and that may come back at once */
 	unsigned seen, stable; /* of that guest: pairs at the last look; the same at the one before, or 0 */
 	struct gate gate;      /* what it may send in */

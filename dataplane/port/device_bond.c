@@ -1,0 +1,294 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#define ALLOW_EXPERIMENTAL_API /* rte_eth_bond_member_add() in DPDK 23.11 */
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <rte_bus_vdev.h>
+#include <rte_errno.h>
+#include <rte_ethdev.h>
+#include <rte_lcore.h>
+#include <rte_log.h>
+#include <rte_mbuf.h>
+
+#include "common/grace.h"
+#include "port/device_bond_internal.h"
+
+enum { LINK_MS = 10 }; /* the driver looks so often whether a member that was given to it has its link */
+
+/* ------- frames, in the threads of workers ------- */
+
+static uint16_t receive(uint16_t shim, uint16_t queue, struct rte_mbuf **mbufs, uint16_t count, uint16_t limit,
+			void *argument)
+{
+	const struct bond_member *member = argument;
+
+	if (count >= limit || !atomic_load_explicit(&member->open, memory_order_acquire))
+		return count;
+	return count + device_receive(&member->device, queue, mbufs + count, limit - count);
+}
+
+static void refer(struct rte_mbuf **mbufs, unsigned count, int16_t more)
+{
+	for (unsigned i = 0; i < count; i++)
+		rte_pktmbuf_refcnt_update(mbufs[i], more);
+}
+
+/*
+ * Before the shim sends: what the member's device takes is all that the shim gets.  Both free the buffers when they
+ * have sent them.
+ */
+static uint16_t transmit(uint16_t shim, uint16_t queue, struct rte_mbuf **mbufs, uint16_t count, void *argument)
+{
+	struct bond_member *member = argument;
+	uint16_t sent;
+
+	if (count == 0 || !atomic_load_explicit(&member->open, memory_order_acquire))
+		return 0;
+	sent = rte_eth_tx_prepare(member->device.port, queue, mbufs, count);
+	if (likely(sent > 0)) {
+		refer(mbufs, count, 1);
+		sent = rte_eth_tx_burst(member->device.port, queue, mbufs, sent);
+		refer(mbufs + sent, count - sent, -1);
+	} else {
+		atomic_fetch_add_explicit(&member->refused, 1, memory_order_relaxed);
+		sent = 1;
+	}
+	return sent;
+}
+
+/* ------- members ------- */
+
+/* A member that is taken from the driver runs, and ethdev says that it should not. */
+static void hush(bool quiet)
+{
+	rte_log_set_level_pattern("lib.ethdev", quiet ? RTE_LOG_CRIT : RTE_LOG_ERR);
+}
+
+bool bond_open_member(struct bond_member *member)
+{
+	if (device_open(&member->device, member->uri, &member->bond->options, &member->problem) != 0)
+		return false;
+	member->problem.text[0] = '\0';
+	atomic_store(&member->open, true);
+	return true;
+}
+
+void bond_leave(struct bond_member *member)
+{
+	hush(true);
+	rte_eth_bond_member_remove(member->bond->port, member->shim);
+	hush(false);
+	member->joined = false;
+	grace_wait();
+}
+
+int bond_join(struct bond_member *member)
+{
+	int rc;
+
+	hush(true);
+	rc = rte_eth_bond_member_add(member->bond->port, member->shim);
+	hush(false);
+	member->joined = rc == 0;
+	return rc == 0 ? 0 : -EIO;
+}
+
+void bond_close_member(struct bond_member *member)
+{
+	if (!atomic_load(&member->open))
+		return;
+	atomic_store(&member->open, false);
+	grace_wait();
+	device_close(&member->device);
+}
+
+/* ------- opening and closing ------- */
+
+static unsigned nb_made; /* so that each device made here has a name of its own */
+
+/* What the driver gets of the member.  Its queues have callbacks, which stay when the driver configures it again. */
+static int make_shim(struct bond_member *member)
+{
+	const struct bond *bond = member->bond;
+	const struct rte_eth_conf config = {0};
+	int rc;
+
+	snprintf(member->shim_name, sizeof(member->shim_name), "net_null_member%u", nb_made++);
+	rc = rte_vdev_init(member->shim_name, "no-rx=1");
+	if (rc != 0) {
+		member->shim_name[0] = '\0';
+		return rc;
+	}
+	rc = rte_eth_dev_get_port_by_name(member->shim_name, &member->shim);
+	if (rc == 0)
+		rc = rte_eth_dev_configure(member->shim, bond->queues, bond->queues, &config);
+	for (uint16_t i = 0; i < bond->queues && rc == 0; i++)
+		rc = rte_eth_add_rx_callback(member->shim, i, receive, member) != NULL ? 0 : -rte_errno;
+	for (uint16_t i = 0; i < bond->queues && rc == 0; i++)
+		rc = rte_eth_add_tx_callback(member->shim, i, transmit, member) != NULL ? 0 : -rte_errno;
+	return rc;
+}
+
+/* Open those that can be.  Returns the first, or NULL with the error filled in: one that has to be cannot. */
+static struct bond_member *open_members(struct bond *bond, struct device_error *error)
+{
+	struct bond_member *first = NULL;
+
+	for (unsigned i = 0; i < bond->count; i++) {
+		struct bond_member *member = &bond->members[i];
+
+		if (bond_open_member(member)) {
+			first = first != NULL ? first : member;
+		} else if (!bond->options.quiet || (first == NULL && i + 1 == bond->count)) {
+			snprintf(error->text, sizeof(error->text), "member %s of a bond: %.250s", member->uri,
+				 member->problem.text);
+			return NULL;
+		}
+	}
+	return first;
+}
+
+static int set_up(struct bond *bond)
+{
+	const struct rte_eth_conf config = {0};
+	const int socket = (int)rte_socket_id();
+	int rc = rte_eth_dev_configure(bond->port, bond->queues, bond->queues, &config);
+
+	for (uint16_t i = 0; i < bond->queues && rc == 0; i++)
+		rc = rte_eth_rx_queue_setup(bond->port, i, DEVICE_DESCRIPTORS, socket, NULL, bond->options.pool);
+	for (uint16_t i = 0; i < bond->queues && rc == 0; i++)
+		rc = rte_eth_tx_queue_setup(bond->port, i, DEVICE_DESCRIPTORS, socket, NULL);
+	if (rc == 0)
+		rc = rte_eth_dev_start(bond->port);
+	/* What others are sent passes too. */
+	if (rc == 0)
+		rte_eth_promiscuous_enable(bond->port);
+	return rc;
+}
+
+/* The driver's device, with the members that are open.  Returns 0 or -errno. */
+static int make_bond(struct bond *bond, const struct bond_member *first)
+{
+	struct rte_ether_addr address;
+	int rc;
+
+	snprintf(bond->name, sizeof(bond->name), "net_bonding%u", nb_made++);
+	rc = rte_eth_bond_create(bond->name, BONDING_MODE_ACTIVE_BACKUP, (uint8_t)rte_socket_id());
+	if (rc < 0) {
+		bond->name[0] = '\0';
+		return rc;
+	}
+	bond->port = rc;
+	rc = rte_eth_macaddr_get(first->device.port, &address);
+	if (rc == 0)
+		rc = rte_eth_bond_mac_address_set(bond->port, &address);
+	if (rc == 0)
+		rc = rte_eth_bond_link_monitoring_set(bond->port, LINK_MS);
+	for (unsigned i = 0; i < bond->count && rc == 0; i++)
+		if (atomic_load(&bond->members[i].open))
+			rc = bond_join(&bond->members[i]);
+	return rc == 0 ? set_up(bond) : rc;
+}
+
+void bond_describe_device(const struct bond *bond, struct device *device)
+{
+	uint64_t transmits = UINT64_MAX, receives = UINT64_MAX;
+	uint16_t longest = UINT16_MAX;
+	bool open = false;
+
+	for (unsigned i = 0; i < bond->count; i++) {
+		const struct device *member = bond_member(bond, i);
+
+		if (member == NULL)
+			continue;
+		if (!open)
+			device->kind = member->kind;
+		open = true;
+		transmits &= member->transmits;
+		receives &= member->receives;
+		longest = RTE_MIN(longest, member->longest);
+	}
+	if (!open)
+		return;
+	__atomic_store_n(&device->transmits, transmits, __ATOMIC_RELAXED);
+	__atomic_store_n(&device->receives, receives, __ATOMIC_RELAXED);
+	__atomic_store_n(&device->longest, longest, __ATOMIC_RELAXED);
+}
+
+struct bond *bond_open(struct device *device, const char *uri, const struct device_options *options,
+		       struct device_error *error)
+{
+	struct bond *bond = calloc(1, sizeof(*bond));
+	const struct bond_member *first;
+	struct bond_names names;
+	int rc;
+
+	/* It complains that the shims have no modes to be set, at every change. */
+	rte_log_set_level_pattern("pmd.net.bond*", RTE_LOG_CRIT);
+	*device = (struct device){.port = RTE_MAX_ETHPORTS};
+	if (bond == NULL) {
+		snprintf(error->text, sizeof(error->text), "%.200s: out of memory", uri);
+		return NULL;
+	}
+	if (bond_parse(uri, &names, error) != 0)
+		goto fail;
+	bond->count = RTE_MIN(names.count, (unsigned)BOND_MEMBERS);
+	bond->options = *options;
+	bond->options.interrupts = false;
+	bond->queues = options->queues > 0 ? options->queues : 1;
+	for (unsigned i = 0; i < bond->count; i++) {
+		bond->members[i].bond = bond;
+		memcpy(bond->members[i].uri, names.members[i], sizeof(names.members[i]));
+	}
+	first = open_members(bond, error);
+	if (first == NULL)
+		goto fail;
+	rc = 0;
+	for (unsigned i = 0; i < bond->count && rc == 0; i++)
+		rc = make_shim(&bond->members[i]);
+	if (rc == 0)
+		rc = make_bond(bond, first);
+	if (rc != 0) {
+		snprintf(error->text, sizeof(error->text), "%.150s: DPDK's bonding driver could not be set up: %s", uri,
+			 strerror(-rc));
+		goto fail;
+	}
+	/* From now on it is tried again and again. */
+	bond->options.quiet = true;
+	device->queues = bond->queues;
+	device->descriptors = DEVICE_DESCRIPTORS;
+	device->buffer = first->device.buffer;
+	device->port = bond->port;
+	device->started = true;
+	snprintf(device->name, sizeof(device->name), "%s", bond->name);
+	device->target = strchr(uri, ':') + 1;
+	for (unsigned i = 0; i < bond->count; i++)
+		if (bond->members[i].joined && !device_link_up(&bond->members[i].device))
+			bond_leave(&bond->members[i]);
+	bond_describe_device(bond, device);
+	return bond;
+fail:
+	bond_close(bond);
+	return NULL;
+}
+
+void bond_close(struct bond *bond)
+{
+	hush(true);
+	if (bond->name[0] != '\0') {
+		rte_eth_dev_stop(bond->port);
+		for (unsigned i = 0; i < bond->count; i++)
+			if (bond->members[i].joined)
+				rte_eth_bond_member_remove(bond->port, bond->members[i].shim);
+		rte_eth_bond_free(bond->name);
+	}
+	for (unsigned i = 0; i < bond->count; i++) {
+		if (bond->members[i].shim_name[0] != '\0')
+			rte_vdev_uninit(bond->members[i].shim_name);
+		bond_close_member(&bond->members[i]);
+	}
+	hush(false);
+	free(bond);
+}

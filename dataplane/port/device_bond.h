@@ -1,0 +1,77 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * A bond: several devices as one, by DPDK's driver net_bonding.  Its URI is bond:active-backup,MEMBER,MEMBER[,...]: one
+ * member carries all frames, and another one does when its link is lost.  Members are `if:` and `pci:` devices.
+ *
+ * Members are opened as the ports that they could be (common/device.h), with all that this module knows of links,
+ * unfinished checksums and losses, of which the driver's own members have nothing: DPDK's driver for AF_PACKET reports
+ * a link for ever, and would have the interface's address changed.  So the driver gets a shim for each, a net_null
+ * device that neither receives nor has anything to set, and callbacks of the shim's queues move the frames.  A member
+ * whose link is lost is taken from the bond, and given back to it when the link is back.
+ *
+ * The control thread opens and closes, the monitor watches (both with the device lock held); workers move frames by the
+ * bond's ethdev.
+ */
+#ifndef TAILRACE_PORT_DEVICE_BOND_H
+#define TAILRACE_PORT_DEVICE_BOND_H
+
+#include <jansson.h>
+
+#include "common/device.h"
+
+enum {
+	BOND_MEMBERS = 8,
+	BOND_MEMBER_LONGEST = 32, /* bytes of a member's URI */
+};
+
+#define BOND_MODE "active-backup"
+
+struct bond;
+
+struct bond_names {
+	unsigned count;
+	char members[BOND_MEMBERS][BOND_MEMBER_LONGEST];
+};
+
+/* Whether a URI is that of a bond. */
+bool bond_is_named(const char *uri);
+
+/* What the URI of a bond says.  Returns 0, or -EINVAL with the error filled in.  Opens nothing. */
+int bond_parse(const char *uri, struct bond_names *names, struct device_error *error);
+
+/*
+ * Open the members and the bond, and have `device` describe it: it is device_close()d by bond_close() only.  With
+ * options->quiet one of the members is enough.  Returns NULL with the error filled in.
+ */
+struct bond *bond_open(struct device *device, const char *uri, const struct device_options *options,
+		       struct device_error *error);
+void bond_close(struct bond *bond);
+
+/*
+ * Look after the members: their links, their return.  Returns whether other members are usable, or carry frames, than
+ * before.
+ */
+bool bond_watch(struct bond *bond, struct device *device);
+
+/* Whether a member carries frames. */
+bool bond_link_up(const struct bond *bond);
+
+/* The members that carry frames, as text. */
+void bond_show(const struct bond *bond, char *text, size_t size);
+
+/* Why members cannot carry frames.  Returns false, with an empty text: all can. */
+bool bond_why(const struct bond *bond, char *why, size_t size);
+
+/*
+ * An object: mode; the members with device, state, reason, whether each is `active`; and how many frames were `unused`,
+ * because they came to another member than the active one.
+ */
+json_t *bond_describe(const struct bond *bond);
+
+/* A member's device, for its losses; NULL: it is not open, or there are not so many. */
+const struct device *bond_member(const struct bond *bond, unsigned which);
+
+/* Frames that a member's driver would not have sent as they were. */
+uint64_t bond_refused(const struct bond *bond);
+
+#endif

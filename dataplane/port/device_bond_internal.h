@@ -1,0 +1,58 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Between the parts of device_bond.h: opening, and watching.  With the device lock held, but for what workers read.
+ */
+#ifndef TAILRACE_PORT_DEVICE_BOND_INTERNAL_H
+#define TAILRACE_PORT_DEVICE_BOND_INTERNAL_H
+
+#include <stdatomic.h>
+
+#include <rte_eth_bond.h>
+
+#include "port/device_bond.h"
+
+/* DPDK 23.11 has other words for the same. */
+#ifndef BOND_HAS_MEMBERS
+#define rte_eth_bond_member_add		rte_eth_bond_slave_add
+#define rte_eth_bond_member_remove	rte_eth_bond_slave_remove
+#define rte_eth_bond_active_members_get rte_eth_bond_active_slaves_get
+#endif
+
+struct bond_member {
+	struct bond *bond;
+	struct device device;
+	atomic_bool open;      /* the device is */
+	bool joined;	       /* it has a link, and is the driver's to use */
+	bool usable, active;   /* as last seen by bond_watch(): joined, and whether it carries frames */
+	unsigned ticks;	       /* since it was last looked for */
+	atomic_ullong refused; /* frames that its device did not take as they were */
+	uint16_t shim;	       /* ethdev of the driver's member */
+	char shim_name[32];
+	char uri[BOND_MEMBER_LONGEST];
+	struct device_error problem; /* why it is not open */
+};
+
+struct bond {
+	uint16_t port; /* ethdev id */
+	uint16_t queues;
+	char name[32];
+	unsigned count;
+	struct device_options options;
+	uint64_t unused; /* frames that came to a member while another one was active */
+	struct bond_member members[BOND_MEMBERS];
+};
+
+/* Open a member's device.  Returns false with its problem filled in. */
+bool bond_open_member(struct bond_member *member);
+void bond_close_member(struct bond_member *member);
+
+/* Give a member to the driver.  Returns 0 or -errno. */
+int bond_join(struct bond_member *member);
+
+/* Take a member from the driver.  Afterwards no worker is at it. */
+void bond_leave(struct bond_member *member);
+
+/* Note what all of the members can do; workers may be reading it. */
+void bond_describe_device(const struct bond *bond, struct device *device);
+
+#endif

@@ -1,0 +1,180 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#define ALLOW_EXPERIMENTAL_API /* rte_eth_bond_active_members_get() in DPDK 23.11 */
+#include <net/if.h>
+#include <stdio.h>
+#include <string.h>
+
+#include <rte_mbuf.h>
+
+#include "port/device_bond_internal.h"
+
+enum {
+	TICKS_TO_RETRY = 10, /* calls of bond_watch(), after which a member that is missing is looked for again */
+	UNUSED_BURST = 64,
+	UNUSED_BURSTS = 64, /* more than a member's ring holds */
+};
+
+static bool may_be_back(const struct bond_member *member)
+{
+	return strncmp(member->uri, "if:", 3) != 0 || if_nametoindex(member->uri + 3) != 0;
+}
+
+/* Have what is gone closed, and what is back opened. */
+static void look_for(struct bond_member *member)
+{
+	if (atomic_load(&member->open) && !device_exists(&member->device)) {
+		if (member->joined)
+			bond_leave(member);
+		bond_close_member(member);
+		snprintf(member->problem.text, sizeof(member->problem.text), "it is not there any more");
+		member->ticks = 0;
+	}
+	if (!atomic_load(&member->open) && ++member->ticks >= TICKS_TO_RETRY && may_be_back(member)) {
+		member->ticks = 0;
+		bond_open_member(member);
+	}
+}
+
+/* Whether frames are sent by the member now. */
+static bool is_active(const struct bond_member *member)
+{
+	const struct bond *bond = member->bond;
+	uint16_t active[RTE_MAX_ETHPORTS];
+	int count;
+
+	if (!member->joined || rte_eth_bond_primary_get(bond->port) != member->shim)
+		return false;
+	/* Which is named also if it has no link. */
+	count = rte_eth_bond_active_members_get(bond->port, active, RTE_DIM(active));
+	while (count > 0 && active[count - 1] != member->shim)
+		count--;
+	return count > 0;
+}
+
+bool bond_link_up(const struct bond *bond)
+{
+	for (unsigned i = 0; i < bond->count; i++)
+		if (is_active(&bond->members[i]))
+			return true;
+	return false;
+}
+
+/* Why the member cannot carry frames.  Returns false: it can. */
+static bool why_not(const struct bond_member *member, char *why, size_t size)
+{
+	if (!atomic_load(&member->open))
+		snprintf(why, size, "%s", member->problem.text);
+	else if (!member->joined)
+		device_why_down(&member->device, why, size);
+	else
+		return false;
+	return true;
+}
+
+bool bond_why(const struct bond *bond, char *why, size_t size)
+{
+	char one[sizeof(((struct device_error *)0)->text)];
+	size_t length = 0;
+
+	why[0] = '\0';
+	for (unsigned i = 0; i < bond->count && length < size; i++)
+		if (why_not(&bond->members[i], one, sizeof(one)))
+			length += snprintf(why + length, size - length, "%smember %s: %s", length > 0 ? "; " : "",
+					   bond->members[i].uri, one);
+	return length > 0;
+}
+
+/*
+ * The driver receives from the active member alone, and only bond_leave() has it go on to another one while one is
+ * active. What comes to the others is nobody's, and must not be found there when they are active one day.
+ */
+static void empty(struct bond_member *member)
+{
+	struct rte_mbuf *mbufs[UNUSED_BURST];
+
+	for (uint16_t queue = 0; queue < member->bond->queues; queue++)
+		for (unsigned i = 0; i < UNUSED_BURSTS; i++) {
+			const uint16_t count = device_receive(&member->device, queue, mbufs, UNUSED_BURST);
+
+			rte_pktmbuf_free_bulk(mbufs, count);
+			member->bond->unused += count;
+			if (count == 0)
+				break;
+		}
+}
+
+bool bond_watch(struct bond *bond, struct device *device)
+{
+	bool changed = false;
+
+	for (unsigned i = 0; i < bond->count; i++) {
+		struct bond_member *member = &bond->members[i];
+		bool up;
+
+		look_for(member);
+		up = atomic_load(&member->open) && device_link_up(&member->device);
+		if (atomic_load(&member->open)) {
+			packet_check(member->device.packets, member->device.nb_packets);
+			device_follow_mtu(&member->device);
+		}
+		if (member->joined && !up)
+			bond_leave(member);
+		else if (!member->joined && up)
+			bond_join(member);
+		up = is_active(member);
+		changed |= up != member->active || member->joined != member->usable;
+		member->active = up;
+		member->usable = member->joined;
+	}
+	for (unsigned i = 0; i < bond->count && bond_link_up(bond); i++)
+		if (atomic_load(&bond->members[i].open) && !bond->members[i].active)
+			empty(&bond->members[i]);
+	bond_describe_device(bond, device);
+	return changed;
+}
+
+void bond_show(const struct bond *bond, char *text, size_t size)
+{
+	size_t length = 0;
+
+	text[0] = '\0';
+	for (unsigned i = 0; i < bond->count && length < size; i++)
+		if (bond->members[i].active)
+			length += snprintf(text + length, size - length, "%s%s", length > 0 ? " and " : "",
+					   bond->members[i].uri);
+	if (length == 0)
+		snprintf(text, size, "none");
+}
+
+json_t *bond_describe(const struct bond *bond)
+{
+	char why[sizeof(((struct device_error *)0)->text)];
+	json_t *members = json_array();
+
+	for (unsigned i = 0; i < bond->count; i++) {
+		const struct bond_member *member = &bond->members[i];
+		const bool open = atomic_load(&member->open), failed = why_not(member, why, sizeof(why));
+		json_t *one = json_pack("{s:s, s:s, s:b, s:o}", "device", member->uri, "state",
+					!open		 ? "removed"
+					: member->joined ? "up"
+							 : "down",
+					"active", is_active(member), "reason", failed ? json_string(why) : json_null());
+
+		json_array_append_new(members, one);
+	}
+	return json_pack("{s:s, s:o, s:I}", "mode", BOND_MODE, "members", members, "unused", (json_int_t)bond->unused);
+}
+
+const struct device *bond_member(const struct bond *bond, unsigned which)
+{
+	return which < bond->count && atomic_load(&bond->members[which].open) ? &bond->members[which].device : NULL;
+}
+
+uint64_t bond_refused(const struct bond *bond)
+{
+	uint64_t refused = 0;
+
+	for (unsigned i = 0; i < bond->count; i++)
+		refused += atomic_load(&bond->members[i].refused);
+	return refused;
+}
