@@ -354,7 +354,12 @@ def _show_status(found: dict[str, Any]) -> None:
     ports = PlainTable("port", "state", "received", "sent", "drops")
     for port in found["ports"]:
         drops = ", ".join(f"{name.removeprefix('drop_')} {count}" for name, count in port["drops"].items())
-        state = port["state"] + (f" ({port['reason']})" if port["reason"] else "")
+        why = port["reason"]
+        if port.get("bond"):
+            from tailrace.fabric.base import members_words
+
+            why = members_words(port["bond"], why)
+        state = port["state"] + (f" ({why})" if why else "")
         ports.add_row(port["name"], state, str(port["received_packets"]), str(port["sent_packets"]), drops or "none")
     print_table(ports, wide=False)
     for chain in found["chains"]:

@@ -58,11 +58,20 @@ class PortState:
     counters: dict[str, int] = field(default_factory=dict)
     attached: dict[str, Any] | None = None
     """Of a guest that is there: since when, its rings, features and memory, as `port.list` has them."""
+    bond: dict[str, Any] | None = None
+    """Of a bond: its mode, and its members with their states, as `port.list` has them."""
 
     @property
     def drops(self) -> dict[str, int]:
         """The reasons for which frames were dropped, with how many."""
         return {name: count for name, count in self.counters.items() if name.startswith("drop_") and count}
+
+
+def members_words(bond: dict[str, Any], reason: str | None) -> str:
+    """Which members of a bond carry frames, and what is wrong with others."""
+    active = [str(each["device"]) for each in bond["members"] if each["active"]]
+    carries = f"frames by {' and '.join(active)}" if active else "no member carries frames"
+    return "; ".join([carries, *([reason] if reason else [])])
 
 
 class Fabric(Protocol):

@@ -342,7 +342,12 @@ def port_states(control: Control, page: Page | None) -> list[PortState]:
     counters = page.ports() if page else {}
     return [
         PortState(
-            entry["name"], entry["state"], entry.get("reason"), counters.get(entry["name"], {}), entry.get("attached")
+            entry["name"],
+            entry["state"],
+            entry.get("reason"),
+            counters.get(entry["name"], {}),
+            entry.get("attached"),
+            entry.get("bond"),
         )
         for entry in control.call("port.list")
     ]

@@ -111,7 +111,7 @@ def _parts(plans: Sequence[Plan]) -> tuple[Part, ...]:
             part.nics |= dict.fromkeys(user.nics)
         for port in plan.ports:
             part = found.setdefault(f"ports.{port.name}", _Part())
-            part.nics |= dict.fromkeys(_nics(port.device))
+            part.nics |= dict.fromkeys(nic for device in port.devices for nic in _nics(device))
             part.sockets |= dict.fromkeys(_sockets(port))
     return tuple(part.done(who) for who, part in found.items() if part != _Part())
 

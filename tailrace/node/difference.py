@@ -308,8 +308,7 @@ def _fixed(old: Plan, new: Plan, granted: Granted) -> list[str]:
     for key, was, now in pairs:
         if was != now:
             said.append(f"{key}: {_short(was)} → {_short(now)}")
-    pci = [any((port.device or "").startswith("pci:") for port in plan.ports) for plan in (old, new)]
-    if pci[1] and not pci[0] and not granted.pci:
+    if new.opens_pci and not old.opens_pci and not granted.pci:
         said.append("a PCI device, for which the switch has not looked at its start")
     # What the switch has given up at its start it cannot take back.
     lacking = set(new.capabilities) - set(old.capabilities) - set(granted.capabilities)

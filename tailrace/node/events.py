@@ -68,6 +68,7 @@ KINDS = {
     "chain.restored": Kind("info", "a chain leads through all its functions again"),
     "port.waiting": Kind("info", "nobody is attached to a port"),
     "port.up": Kind("info", "somebody is attached to a port"),
+    "port.members": Kind("info", "other members of a bond can carry frames, or carry them, than before"),
     "port.down": Kind("warning", "a port's device, or its link, is gone"),
     "port.removed": Kind("warning", "a port's device was taken away; it is sought again"),
     "port.quarantined": Kind("alarm", "a port's guest broke a rule and is no longer served"),

@@ -135,10 +135,11 @@ class Node:
             )
         if port.path is not None and port.mode == "server" and not Path(port.path).parent.is_dir():
             raise Mistake(f"{port.path}: there is no folder {Path(port.path).parent}; make it, or use another path")
-        if port.device is not None and port.device.startswith(("if:", "xdp:")):
-            check_interface(port.device.partition(":")[2])
-        if port.device is not None and port.device.startswith("pci:") and port.vf is None:
-            check_pci(port.device.removeprefix("pci:"))
+        for device in port.devices:
+            if device.startswith(("if:", "xdp:")):
+                check_interface(device.partition(":")[2])
+            if device.startswith("pci:") and port.vf is None:
+                check_pci(device.removeprefix("pci:"))
 
     def prepare(self) -> None:
         """Makes the machine ready, before any process is started. Raises Mistake or Failure with the cure."""
@@ -214,10 +215,8 @@ class Node:
 
     def prepare_interfaces(self, ports: Sequence[PlannedPort]) -> None:
         """Switches off, on record, the offloads of interfaces that the switch cannot have."""
-        for port in ports:
-            if port.device is None or not port.device.startswith("if:"):
-                continue
-            for change in changes_for(port.device.removeprefix("if:")):
+        for device in (device for port in ports for device in port.devices if device.startswith("if:")):
+            for change in changes_for(device.removeprefix("if:")):
                 self.state.add(Offloads(change.interface, change.namespace, change.before))
                 set_offloads(change.interface, change.namespace, change.wanted)
 
@@ -384,7 +383,7 @@ def _fabric(plan: Plan, launcher: Launcher) -> TailraceFabric:
         place=plan.placement.switch,
         backpressure_us=plan.backpressure_us,
         idle=plan.idle,
-        pci=any((port.device or "").startswith("pci:") for port in plan.ports),
+        pci=plan.opens_pci,
         keep=plan.capabilities,
         groups=plan.groups,
         cores=plan.placement.workers,

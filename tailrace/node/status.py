@@ -198,6 +198,7 @@ def _switch(state: State) -> dict[str, Any] | None:
             "state": port.state,
             "reason": port.reason,
             "attached": port.attached,
+            "bond": port.bond,
             "received_packets": port.counters.get("received_packets", 0),
             "sent_packets": port.counters.get("sent_packets", 0),
             "drops": port.drops,

@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
+from tailrace.fabric.base import members_words
 from tailrace.node.events import KINDS
 from tailrace.process.process import ProcessId
 
@@ -134,6 +135,8 @@ class Supervisor:
         if self._ports.get(name) != state:
             self._ports[name] = state
             self._port_is(name, state, reason)
+        elif bond := port.get("bond"):
+            self._port_is(name, "members", members_words(bond, reason))
 
     def _hang_up(self) -> None:
         """Listens no more; again in a moment, if that switch still runs."""

@@ -508,7 +508,7 @@ class _Maker:
         for vf in vfs:
             need[vf.card] = max(need.get(vf.card, 0), vf.number + 1, vf.functions)
         has: dict[str, str] = {}
-        users = [(("ports", port.name), port.device) for port in ports if port.device is not None]
+        users = [(("ports", port.name), uri) for port in ports for uri in port.devices]
         users += [
             (("functions", each.function), uri) for each in functions for uri in each.interfaces if passed_through(uri)
         ]

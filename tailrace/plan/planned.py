@@ -26,6 +26,7 @@ from tailrace.resources.virtual_functions import PlannedVf
 from tailrace.spec.kind import Network
 from tailrace.spec.match import NAMES
 from tailrace.spec.model import TESTER_ENDS
+from tailrace.spec.port import members_of
 
 #: DPDK's memory of the tester: packet buffers and rings.
 TESTER_BUFFERS_MIB = 256
@@ -70,6 +71,11 @@ class PlannedPort:
     @property
     def guest(self) -> bool:
         return self.opens is None
+
+    @property
+    def devices(self) -> tuple[str, ...]:
+        """The URIs of the devices that it is on: several are a bond."""
+        return members_of(self.device) if self.device is not None else ()
 
     @property
     def opens(self) -> str | None:
@@ -332,6 +338,11 @@ class Plan:
     def groups(self) -> tuple[str, ...]:
         """The groups that sockets are given to."""
         return tuple(sorted({port.socket_group for port in self.ports if port.socket_group is not None}))
+
+    @property
+    def opens_pci(self) -> bool:
+        """Whether a port is on a PCI device."""
+        return any(device.startswith("pci:") for port in self.ports for device in port.devices)
 
     @property
     def capabilities(self) -> tuple[str, ...]:

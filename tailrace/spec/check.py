@@ -116,12 +116,14 @@ class _Check:
             if "." in name and port.device is not None:
                 self.at_key(("ports", name), f"{name!r} is a guest's port; expected a device under a name of its own")
             if port.device is not None:
-                uri, same = port.device.uri, port.device.identity
-                if same in devices:
-                    self.at_key(
-                        ("ports", name), f"{uri} is the port {devices[same]!r} already; expected each device once"
-                    )
-                devices.setdefault(same, name)
+                own = port.device.identities
+                for same in own:
+                    if same in devices:
+                        uri = port.device.uri if len(own) == 1 else same
+                        self.at_key(
+                            ("ports", name), f"{uri} is the port {devices[same]!r} already; expected each device once"
+                        )
+                    devices.setdefault(same, name)
             if port.path is not None:
                 function = self.function_ports.get(name)
                 if function is not None and len(self.spec.functions[function].replicas) > 1:

@@ -646,6 +646,8 @@ class Hop(Model):
 def _expand_hop(value: Any) -> Any:
     if isinstance(value, str):
         return {"name": value}
+    if isinstance(value, dict) and "bond" in value:
+        raise ValueError("a bond is a port of its own; expected its name here, and the bond under `ports`")
     if isinstance(value, dict) and not set(value) & {"name", "device"}:
         device = {key: value[key] for key in value if key != "queues"}
         return {"device": device, **({"queues": value["queues"]} if "queues" in value else {})}

@@ -67,6 +67,87 @@ def _socket_path(value: str | None) -> str | None:
     return value
 
 
+#: As the switch has it (BOND_MEMBERS in dataplane/port/device_bond.h).
+MOST_MEMBERS = 8
+_MEMBER_KEYS = ("if", "pci")
+
+
+def _member_uri(value: Any) -> str:
+    """if:eth1 of eth1 or {if: eth1}; pci:0000:3b:00.0 of {pci: 0000:3b:00.0}."""
+    kind, name = "if", value
+    if isinstance(value, dict) and len(value) == 1 and set(value) <= set(_MEMBER_KEYS):
+        ((kind, name),) = value.items()
+    if not isinstance(name, str):
+        raise ValueError(f"{units.shown(value)} is no member; expected an interface's name or {{pci: ADDRESS}}")
+    name = name.removeprefix(f"{kind}:")
+    if kind == "pci":
+        if not re.fullmatch(PCI_ADDRESS, name):
+            raise ValueError(f"{name!r} is no PCI address; expected one such as 0000:3b:00.0")
+        return f"pci:{name.lower()}"
+    if not is_interface_name(name):
+        raise ValueError(f"{name!r} is no interface's name; {INTERFACE_NAME}")
+    return f"if:{name}"
+
+
+_MEMBER_SCHEMA: dict[str, Any] = {
+    "anyOf": [
+        {"type": "string", "description": "a Linux interface"},
+        {
+            "type": "object",
+            "properties": {key: {"type": "string"} for key in _MEMBER_KEYS},
+            "additionalProperties": False,
+            "minProperties": 1,
+            "maxProperties": 1,
+        },
+    ]
+}
+
+
+class Bond(Model):
+    """Several devices as one port."""
+
+    members: list[Annotated[str, BeforeValidator(_member_uri), WithJsonSchema(_MEMBER_SCHEMA)]] = Field(
+        json_schema_extra={"minItems": 2, "maxItems": MOST_MEMBERS},
+        description="two devices or more: interfaces by name, or {pci: ADDRESS}; at first the first one with a link is "
+        "active",
+    )
+    mode: Literal["active-backup"] = Field(
+        "active-backup", description="active-backup: one member carries all frames, and another if its link is lost"
+    )
+
+    @field_validator("members")
+    @classmethod
+    def _several_each_once(cls, value: list[str]) -> list[str]:
+        if not 2 <= len(value) <= MOST_MEMBERS:
+            raise ValueError(f"a bond joins devices; expected from 2 to {MOST_MEMBERS} members")
+        for index, uri in enumerate(value):
+            if uri in value[:index]:
+                raise ValueError(f"{uri} is a member twice; expected each device once")
+        return value
+
+    @property
+    def name(self) -> str:
+        """active-backup,if:eth1,if:eth2"""
+        return ",".join([self.mode, *self.members])
+
+
+_BOND_SCHEMA: dict[str, Any] = {
+    "type": "object",
+    "description": "several devices as one",
+    "properties": {
+        "members": {"type": "array", "minItems": 2, "maxItems": MOST_MEMBERS, "items": _MEMBER_SCHEMA},
+        "mode": {"enum": ["active-backup"]},
+    },
+    "required": ["members"],
+    "additionalProperties": False,
+}
+
+
+def members_of(uri: str) -> tuple[str, ...]:
+    """The devices that are opened for a URI: the members of a bond, or it itself."""
+    return tuple(uri.split(",")[1:]) if uri.startswith("bond:") else (uri,)
+
+
 class Device(Model):
     """A port outside: exactly one of these."""
 
@@ -95,6 +176,7 @@ class Device(Model):
     vf: CardFunction | None = Field(
         None, description="a virtual function of a network card, which is made for this, and given back: CARD/NUMBER"
     )
+    bond: Bond | None = Field(None, description="several devices as one: {members: [eth1, eth2]}")
 
     @field_validator("interface", "tap", "xdp")
     @classmethod
@@ -128,7 +210,9 @@ class Device(Model):
 
     def _given(self) -> dict[str, str]:
         values = {field.alias or name: getattr(self, name) for name, field in type(self).model_fields.items()}
-        texts = {key: value.name if isinstance(value, VirtualFunction) else value for key, value in values.items()}
+        texts = {
+            key: value.name if isinstance(value, VirtualFunction | Bond) else value for key, value in values.items()
+        }
         return {key: value for key, value in texts.items() if value is not None}
 
     @property
@@ -138,10 +222,10 @@ class Device(Model):
         return f"{scheme}:{rest}"
 
     @property
-    def identity(self) -> str:
+    def identities(self) -> tuple[str, ...]:
         """What no two ports have in common: an interface is the same one, however its frames are taken."""
         scheme, _, rest = self.uri.partition(":")
-        return f"if:{rest}" if scheme in ("xdp", "tap") else self.uri
+        return (f"if:{rest}",) if scheme in ("xdp", "tap") else members_of(self.uri)
 
 
 DEVICE_KEYS = tuple(field.alias or name for name, field in Device.model_fields.items())
@@ -283,7 +367,7 @@ def expand_port(value: Any) -> Any:
 
 
 _DEVICE_PROPERTIES: dict[str, Any] = {key: {"type": "string", "minLength": 1} for key in DEVICE_KEYS} | {
-    "vf": {"type": ["string", "object"], "description": "CARD/NUMBER, or what `ports` has for a virtual function"}
+    "vf": {"type": ["string", "object"], "description": "CARD/NUMBER, or what `ports` has for a virtual function"},
 }
 DEVICE_SCHEMA: dict[str, Any] = {
     "type": "object",
@@ -299,7 +383,7 @@ SHORT_PORT: dict[str, Any] = {
         {
             "type": "object",
             "description": "a port on a device",
-            "properties": {**DEVICE_SCHEMA["properties"], "rate": True},
+            "properties": {**DEVICE_SCHEMA["properties"], "bond": _BOND_SCHEMA, "rate": True},
             "additionalProperties": False,
             "minProperties": 1,
         },

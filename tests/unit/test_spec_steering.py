@@ -9,6 +9,7 @@ import yaml
 
 from tailrace.spec import units
 from tailrace.spec.load import parse_spec
+from tailrace.spec.port import members_of
 from tailrace.spec.position import parse_document
 from tailrace.spec.source import SpecError
 
@@ -44,6 +45,15 @@ mirrors:
   tapped: {chain: voice, direction: in, to: probe}
 trace: 512
 """
+
+
+def test_a_bond_names_its_members_as_the_switch_does() -> None:
+    both = "{bond: {members: [eth1, {pci: '0000:3B:00.0'}]}, rate: 1Gbps, queues: 2}"
+    port = parse_spec(f"ports: {{wan: {both}}}\nchains: {{v: [tester.a, wan]}}\n", "s").ports["wan"]
+    assert port.device is not None
+    assert port.device.uri == "bond:active-backup,if:eth1,pci:0000:3b:00.0"
+    assert members_of(port.device.uri) == port.device.identities == ("if:eth1", "pci:0000:3b:00.0")
+    assert members_of("pcap:in,out") == ("pcap:in,out",)
 
 
 def test_every_word_reads_back_the_same() -> None:
@@ -286,6 +296,41 @@ WRONG = {
         "ports:\n  p: {if: x}\n  q: {xdp: x}\n" + CHAIN,
         "s.yaml:3:3: ports.q: xdp:x is the port 'p' already",
         "each device once",
+    ),
+    "a member of a bond that is a port": (
+        "ports:\n  p: {if: x}\n  q: {bond: {members: [y, x]}}\n" + CHAIN,
+        "s.yaml:3:3: ports.q: if:x is the port 'p' already",
+        "each device once",
+    ),
+    "a member twice": (
+        "ports: {q: {bond: {members: [x, {if: x}]}}}\n" + CHAIN,
+        "s.yaml:1:29: ports.q.bond.members: if:x is a member twice",
+        "each device once",
+    ),
+    "a bond of one": (
+        "ports: {q: {bond: {members: [x]}}}\n" + CHAIN,
+        "s.yaml:1:29: ports.q.bond.members: a bond joins devices",
+        "from 2 to 8 members",
+    ),
+    "a bond without members": (
+        "ports: {q: {bond: {mode: active-backup}}}\n" + CHAIN,
+        "s.yaml:1:13: ports.q.bond lacks 'members'",
+        "expected the key `members:`",
+    ),
+    "a bond of another mode": (
+        "ports: {q: {bond: {members: [x, y], mode: balance-rr}}}\n" + CHAIN,
+        "s.yaml:1:43: 'balance-rr' is unknown in ports.q.bond.mode",
+        "active-backup",
+    ),
+    "a member that is none": (
+        "ports: {q: {bond: {members: [x, {tap: y}]}}}\n" + CHAIN,
+        "s.yaml:1:33: ports.q.bond.members[1]: a group of keys is no member",
+        "an interface's name or {pci: ADDRESS}",
+    ),
+    "a bond in a chain": (
+        "chains: {v: [tester.a, {bond: {members: [x, y]}}]}\n",
+        "s.yaml:1:24: chains.v[1]: a bond is a port of its own",
+        "its name here",
     ),
     "a device with a socket": (
         "ports: {p: {if: x, mode: client}}\n" + CHAIN,

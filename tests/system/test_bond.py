@@ -1,0 +1,260 @@
+"""Two interfaces as one port: a link is lost, an interface deleted, and the frames go by the other."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from private_network import End, Network, statistics
+from running_node import Command
+from running_switch import RunningSwitch, wait_until
+from test_device_kinds import COUNT, KEEP, Guest, exchange, frames
+from test_service import listening
+from test_switch_events import Listener
+
+from tailrace.process.control import ControlError
+
+pytestmark = [pytest.mark.requires_root, pytest.mark.requires_program("ip", "tailrace-switch")]
+URI = "bond:active-backup,if:left0,if:left1"
+
+
+@pytest.fixture
+def switch(binaries: Path, tmp_path: Path, network: Network) -> Iterator[RunningSwitch]:
+    program = binaries / "switch/tailrace-switch"
+    running = RunningSwitch(program, tmp_path, "--memory", "256", "--idle", "sleep", *KEEP, within=network.within)
+    yield running
+    assert running.end() == 0
+
+
+@pytest.fixture
+def guest(switch: RunningSwitch) -> Iterator[Guest]:
+    guest = Guest(switch, "guest")
+    yield guest
+    guest.end()
+
+
+@pytest.fixture
+def ends(network: Network) -> Iterator[list[End]]:
+    """The far ends of two cables."""
+    for i in range(2):
+        network.pair(f"left{i}", f"right{i}")
+    ends = [End(network, f"right{i}") for i in range(2)]
+    yield ends
+    for end in ends:
+        end.close()
+
+
+def members(switch: RunningSwitch) -> list[tuple[str, bool, str | None]]:
+    return [(each["state"], each["active"], each["reason"]) for each in switch.port("wan")["bond"]["members"]]
+
+
+def wait_members(switch: RunningSwitch, *wanted: tuple[str, bool, str | None]) -> None:
+    wait_until(lambda: members(switch) == list(wanted), f"members {wanted}, they are {members(switch)}")
+
+
+UP, BACKUP, DOWN = ("up", True, None), ("up", False, None), ("down", False, "it has no link")
+
+
+def addresses(network: Network) -> dict[str, str]:
+    return {name: network.run("cat", f"/sys/class/net/{name}/address").strip() for name in ("left0", "left1")}
+
+
+def test_the_other_member_takes_over(network: Network, switch: RunningSwitch, guest: Guest, ends: list[End]) -> None:
+    before = addresses(network)
+    switch.add_device("wan", URI)
+    switch.wait_state("wan", "up")
+    wait_members(switch, UP, BACKUP)
+    assert switch.port("wan")["bond"]["mode"] == "active-backup"
+    switch.join("guest", "wan")
+    exchange(guest, ends[0])
+    assert ends[1].received() == []
+    # What comes to the backup is not received then, nor later.
+    for frame in frames():
+        ends[1].send(frame)
+    wait_until(lambda: switch.port("wan")["bond"]["unused"] == COUNT, "frames at the backup are dropped")
+
+    network.run("ip", "link", "set", "right0", "down")
+    wait_members(switch, DOWN, UP)
+    assert switch.port("wan")["state"] == "up"
+    assert switch.port("wan")["reason"] == "member if:left0: it has no link"
+    exchange(guest, ends[1])
+
+    # The first one is the backup when it is back.
+    network.run("ip", "link", "set", "right0", "up")
+    wait_members(switch, BACKUP, UP)
+    exchange(guest, ends[1])
+    network.run("ip", "link", "set", "right1", "down")
+    wait_members(switch, UP, DOWN)
+    ends[0].close()
+    ends[0] = End(network, "right0")
+    exchange(guest, ends[0])
+
+    network.run("ip", "link", "set", "right0", "down")
+    switch.wait_state("wan", "down")
+    network.run("ip", "link", "set", "right1", "up")
+    switch.wait_state("wan", "up")
+    wait_members(switch, DOWN, UP)
+    assert addresses(network) == before
+
+
+def test_a_member_deleted_under_traffic_and_made_again(
+    network: Network, switch: RunningSwitch, guest: Guest, ends: list[End]
+) -> None:
+    switch.add_device("wan", URI)
+    switch.wait_state("wan", "up")
+    switch.join("guest", "wan")
+    exchange(guest, ends[0])
+    network.run("ip", "link", "delete", "right0")
+    wait_members(switch, ("removed", False, "it is not there any more"), UP)
+    exchange(guest, ends[1])
+    network.pair("left0", "right0")
+    wait_members(switch, BACKUP, UP)
+    exchange(guest, ends[1])
+    network.run("ip", "link", "set", "right1", "down")
+    wait_members(switch, UP, DOWN)
+    end = End(network, "right0")
+    exchange(guest, end)
+    end.close()
+
+
+@pytest.mark.usefixtures("ends")
+def test_who_listens_hears_which_member_carries_frames(network: Network, switch: RunningSwitch) -> None:
+    switch.add_device("wan", URI)
+    switch.wait_state("wan", "up")
+    wait_members(switch, UP, BACKUP)
+    listener = Listener(switch)
+    network.run("ip", "link", "set", "right0", "down")
+    while True:
+        said = listener.next()
+        if [each["active"] for each in said["bond"]["members"]] == [False, True]:
+            break
+    assert (said["name"], said["state"], said["reason"]) == ("wan", "up", "member if:left0: it has no link")
+    listener.end()
+
+
+@pytest.mark.usefixtures("ends")
+@pytest.mark.parametrize(
+    ("uri", "why"),
+    [
+        ("bond:active-backup,if:left0,if:gone", "member if:gone of a bond: no network interface 'gone'"),
+        ("bond:active-backup,if:left0,if:left0", "named twice"),
+        ("bond:active-backup,if:left0", "two members or more"),
+        ("bond:balance-rr,if:left0,if:left1", "is active-backup"),
+        ("bond:active-backup,if:left0,tap:left1", "is if:NAME or pci:ADDRESS"),
+        ("bond:active-backup,if:left0,if:other", "if:other belongs to port 'other'"),
+    ],
+)
+def test_a_bond_that_cannot_be_is_refused(network: Network, switch: RunningSwitch, uri: str, why: str) -> None:
+    network.pair("other", "beyond")
+    switch.add_device("other", "if:other")
+    files = switch.open_files()
+    with pytest.raises(ControlError) as refused:
+        switch.add_device("wan", uri)
+    assert why in str(refused.value)
+    # The monitor has one more for a moment, now and then.
+    wait_until(lambda: switch.open_files() <= files, "what was opened is closed")
+    switch.add_device("wan", URI)
+    switch.wait_state("wan", "up")
+
+
+@pytest.mark.usefixtures("ends")
+def test_members_are_as_they_were_after_any_end(network: Network, switch: RunningSwitch) -> None:
+    """Not that they are promiscuous, as the interface of an `if:` port is."""
+    before = addresses(network)
+    switch.add_device("wan", URI)
+    switch.wait_state("wan", "up")
+    network.run("ip", "link", "set", "right0", "down")
+    wait_members(switch, DOWN, UP)
+    network.run("ip", "link", "set", "right0", "up")
+    switch.remove_port("wan")
+    assert addresses(network) == before
+    switch.add_device("wan", URI)
+    switch.wait_state("wan", "up")
+    switch.kill()
+    assert addresses(network) == before
+    switch.start()
+    switch.add_device("wan", URI)
+    switch.wait_state("wan", "up")
+
+
+def test_frames_on_several_queues(network: Network, switch: RunningSwitch, guest: Guest, ends: list[End]) -> None:
+    switch.add_device("wan", URI, queues=2)
+    switch.wait_state("wan", "up")
+    switch.join("guest", "wan")
+    exchange(guest, ends[0])
+    network.run("ip", "link", "set", "right0", "down")
+    wait_members(switch, DOWN, UP)
+    exchange(guest, ends[1])
+
+
+def wait_taken(switch: RunningSwitch, count: int) -> None:
+    wait_until(lambda: switch.counters("guest")["received_packets"] >= count, f"{count} frames are taken")
+
+
+def test_a_link_is_lost_under_traffic(
+    network: Network, switch: RunningSwitch, guest: Guest, ends: list[End], capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Each frame that was sent arrives at one of the far ends, or is lost around the moment that the link is."""
+    switch.add_device("wan", URI)
+    switch.wait_state("wan", "up")
+    wait_members(switch, UP, BACKUP)
+    switch.join("guest", "wan")
+    exchange(guest, ends[0])
+    before = [statistics(network, f"right{i}", "rx_packets") for i in range(2)]
+    sent = 0
+    lost_at = moved_at = 0.0
+    cut: subprocess.Popen[bytes] | None = None
+    while moved_at == 0.0 or sent < 3000:
+        assert lost_at == 0.0 or time.monotonic() < lost_at + 60, "frames arrive by the other member"
+        guest.send(frames(8))
+        sent += 8
+        wait_taken(switch, COUNT + sent)
+        if cut is None and sent >= 1000:
+            cut, lost_at = subprocess.Popen([*network.within, "ip", "link", "set", "right0", "down"]), time.monotonic()
+        if moved_at == 0.0 and cut is not None and ends[1].received():
+            moved_at = time.monotonic()
+    assert cut is not None and cut.wait(20) == 0
+    arrived = [statistics(network, f"right{i}", "rx_packets") - before[i] for i in range(2)]
+    assert arrived[0] >= 1000 and arrived[1] > 0
+    assert sum(arrived) <= sent
+    with capsys.disabled():
+        print(
+            f"\nof {sent} frames {sent - sum(arrived)} were lost; {1000 * (moved_at - lost_at):.0f} ms, `ip` included"
+        )
+
+
+@pytest.fixture
+def interfaces(network: Network) -> Iterator[list[str]]:
+    """Two of this machine, whose other ends, far0 and far1, are in the test's namespace."""
+    names = [f"trb{os.getpid()}-{i}" for i in range(2)]
+    for i, name in enumerate(names):
+        there = ["peer", "name", f"far{i}", "netns", network.name]
+        subprocess.run(["ip", "link", "add", name, "type", "veth", *there], check=True)
+        network.run("ip", "link", "set", f"far{i}", "up")
+        subprocess.run(["ip", "link", "set", name, "up"], check=True)
+    yield names
+    for name in names:
+        subprocess.run(["ip", "link", "delete", name], check=False, capture_output=True)
+
+
+@pytest.mark.requires_hugepages
+@pytest.mark.requires_program("tailrace-tester", "bwrap")
+@pytest.mark.unsanitized
+def test_the_command_tells_of_members(command: Command, network: Network, interfaces: list[str]) -> None:
+    one, other = interfaces
+    spec = command.spec(f"ports: {{wan: {{bond: {{members: [{one}, {other}]}}}}, lan: }}\nchains: {{v: [wan, lan]}}\n")
+    command("up", spec)
+    assert f"up (frames by if:{one})" in command("status").stdout
+    with listening(command) as event:
+        network.run("ip", "link", "set", "far0", "down")
+        while f"frames by if:{other}; member if:{one}: it has no link" not in event("port.members")["details"]["why"]:
+            pass
+    (wan,) = [each for each in command.status()["ports"] if each["name"] == "wan"]
+    assert (wan["state"], wan["bond"]["mode"]) == ("up", "active-backup")
+    assert [each["active"] for each in wan["bond"]["members"]] == [False, True]
+    assert command.status()["broken"] == []
+    command("plan", spec)  # there is nothing to change
