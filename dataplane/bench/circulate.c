@@ -85,10 +85,14 @@ static void chain(struct rte_mbuf *mbuf)
 	sent_chained++;
 }
 
-/* Of a frame whose checksum is unfinished `ol_flags` say so, as a driver does of one that arrives so. */
+/*
+ * Of a frame whose checksum is unfinished `ol_flags` say so, as a driver does of one that arrives so; that for TAPs
+ * also of one that has none, as ours that are not to be unfinished.
+ */
 static void dress(struct rte_mbuf **mbuf, const struct guest *from)
 {
-	const bool complete = ((*mbuf)->ol_flags & RTE_MBUF_F_RX_L4_CKSUM_MASK) != RTE_MBUF_F_RX_L4_CKSUM_NONE;
+	const bool complete = frames.unfinished == 0 ||
+			      ((*mbuf)->ol_flags & RTE_MBUF_F_RX_L4_CKSUM_MASK) != RTE_MBUF_F_RX_L4_CKSUM_NONE;
 
 	(*mbuf)->ol_flags = complete ? 0 : RTE_MBUF_F_TX_IPV4 | RTE_MBUF_F_TX_UDP_CKSUM;
 	(*mbuf)->l2_len = sizeof(struct rte_ether_hdr);

@@ -215,8 +215,8 @@ KINDS: Mapping[str, Kind] = {
         Wiring(replace(PAIR, frames=128, last="veth"), *_pairs(2)),
     ),
     "tap": _circulating(
-        "a guest and a TAP of the switch's, whose interface is Linux's",
-        Wiring(replace(PAIR, frames=128, last="own-tap"), *_pairs(2)),
+        "a guest and a TAP that another program holds, by AF_PACKET",
+        Wiring(replace(PAIR, frames=128, last="tap"), *_pairs(2)),
     ),
     "many": _circulating(
         f"{MANY} guests, joined in pairs",

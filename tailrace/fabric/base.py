@@ -12,11 +12,11 @@ from typing import Any, Literal, Protocol
 
 from tailrace.state.record import Process
 
-Interface = Literal["vhost-user", "vhost-user-client", "memif", "tap", "own-tap", "veth", "passthrough", "wire"]
+Interface = Literal["vhost-user", "vhost-user-client", "memif", "tap", "veth", "passthrough", "wire"]
 """How whoever is behind a port reaches it. vhost-user: shared virtqueues, at a socket where the fabric listens, or as
-its client, where the guest does; memif: shared memory of DPDK and VPP; tap: a TAP interface that the guest holds;
-own-tap: the interface of a TAP that the fabric holds; veth: the far end of a pair of Linux interfaces; passthrough: a
-virtual function of a network card (SR-IOV); wire: the far end of the card's cable."""
+its client, where the guest does; memif: shared memory of DPDK and VPP; tap: a TAP interface that the guest holds; veth:
+the far end of a pair of Linux interfaces; passthrough: a virtual function of a network card (SR-IOV); wire: the far end
+of the card's cable."""
 
 KERNEL: tuple[Interface, ...] = ("tap", "veth")
 """Interfaces of Linux's: they live in a network namespace."""

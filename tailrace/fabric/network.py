@@ -53,10 +53,6 @@ class Network:
         self._ip("link", "set", name, "up")
         return name
 
-    def own_tap(self) -> str:
-        """A name for a TAP interface that DPDK's driver makes."""
-        return f"tap{next(self._names)}"
-
     def veth(self) -> tuple[str, str]:
         """Two ends of a cable, up: the fabric's, and the guest's."""
         number = next(self._names)

@@ -208,19 +208,11 @@ class OvsDpdk:
         """Adds a port; returns the URI of its other end."""
         name, path = port.name, self._folder / port.name
         number = len(self._ports)
-        if port.interface in (*KERNEL, "own-tap"):
+        if port.interface in KERNEL:
             if self._network is None:
                 raise Mistake(f"{name}: {port.interface} needs a network namespace")
-            if port.interface == "own-tap":
-                interface = self._network.own_tap()
-                driver, uri = "net_tap", f"if:{interface}"
-            else:
-                interface, uri = kernel_port(self._network, port)
-                driver = "net_af_packet"
-            words = ["type=dpdk", f'options:dpdk-devargs="{driver}{number},iface={interface}"']
-            if driver == "net_tap":
-                # It has as many queues to receive as to send by, and those are one more than polling threads.
-                words.append("options:n_rxq=2")
+            interface, uri = kernel_port(self._network, port)
+            words = ["type=dpdk", f'options:dpdk-devargs="net_af_packet{number},iface={interface}"']
         else:
             self._launcher.state.add(FilePath(str(path)))
             if port.interface == "vhost-user-client":

@@ -255,13 +255,9 @@ class TailraceFabric:
         """A port of the configuration; the URI of its other end is put into `uris`."""
         state = self._launcher.state
         path = state.sockets / f"{port.name}.sock"
-        if port.interface in (*KERNEL, "own-tap"):
+        if port.interface in KERNEL:
             if self._network is None:
                 raise Mistake(f"{port.name}: {port.interface} needs a network namespace")
-            if port.interface == "own-tap":
-                interface = self._network.own_tap()
-                uris[port.name] = f"if:{interface}"
-                return {"kind": "device", "device": f"tap:{interface}"}
             interface, uris[port.name] = kernel_port(self._network, port)
             return {"kind": "device", "device": f"if:{interface}"}
         if port.interface == "memif":
