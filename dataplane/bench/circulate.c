@@ -449,7 +449,8 @@ int main(int argc, char **argv)
 	if (wait.fd < 0 || eal_start(&eal) != 0 || !open_ports(uris, frames.unfinished > 0))
 		return 1;
 	rte_eal_remote_launch(play, NULL, eal_worker());
-	while (rte_eal_get_lcore_state(eal_worker()) == RUNNING && poll(&wait, 1, 100) == 0)
+	/* DPDK's driver for TAPs is told of frames by signals. */
+	while (rte_eal_get_lcore_state(eal_worker()) == RUNNING && poll(&wait, 1, 100) <= 0)
 		;
 	atomic_store(&stop, true);
 	rc = rte_eal_wait_lcore(eal_worker());
