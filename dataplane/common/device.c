@@ -167,8 +167,8 @@ static int configure(struct device *device, const struct device_options *options
 	if (rc != 0 && device->kind != DEVICE_MEMIF)
 		goto fail;
 	device->started = rc == 0;
-	/* Not every device has the mode, or needs it. */
-	rc = rte_eth_promiscuous_enable(device->port);
+	/* Not every device has the mode, or needs it; what an `if:` device receives by has it (device_packet.c). */
+	rc = device->kind == DEVICE_INTERFACE ? 0 : rte_eth_promiscuous_enable(device->port);
 	device_look_at_function(device, &info, rc == 0);
 	device->buffer = rte_pktmbuf_data_room_size(options->pool) - RTE_PKTMBUF_HEADROOM;
 	device->longest = mtu + RTE_ETHER_HDR_LEN + RTE_VLAN_HLEN;

@@ -143,10 +143,13 @@ static int begin(const struct packet_socket *packet, unsigned interface, bool se
 {
 	const struct sockaddr_ll from = {
 		.sll_family = AF_PACKET, .sll_protocol = htons(ETH_P_ALL), .sll_ifindex = (int)interface};
+	/* For as long as the socket is open: the interface's own flag would outlive a process that is killed. */
+	const struct packet_mreq every = {.mr_ifindex = (int)interface, .mr_type = PACKET_MR_PROMISC};
 	socklen_t size = sizeof(*group);
 	int rc;
 
-	if (bind(packet->fd, (const struct sockaddr *)&from, sizeof(from)) != 0)
+	if (bind(packet->fd, (const struct sockaddr *)&from, sizeof(from)) != 0 ||
+	    setsockopt(packet->fd, SOL_PACKET, PACKET_ADD_MEMBERSHIP, &every, sizeof(every)) != 0)
 		return -errno;
 	if (!several)
 		return 0;

@@ -161,21 +161,27 @@ def test_a_bond_that_cannot_be_is_refused(network: Network, switch: RunningSwitc
     switch.wait_state("wan", "up")
 
 
+def as_found(network: Network) -> list[tuple[str, str]]:
+    flags = [network.run("cat", f"/sys/class/net/{name}/flags") for name in ("left0", "left1")]
+    return list(zip(addresses(network).values(), flags, strict=True))
+
+
 @pytest.mark.usefixtures("ends")
 def test_members_are_as_they_were_after_any_end(network: Network, switch: RunningSwitch) -> None:
-    """Not that they are promiscuous, as the interface of an `if:` port is."""
-    before = addresses(network)
+    """Their addresses, and the flags with which they are or are not promiscuous."""
+    before = as_found(network)
     switch.add_device("wan", URI)
     switch.wait_state("wan", "up")
     network.run("ip", "link", "set", "right0", "down")
     wait_members(switch, DOWN, UP)
     network.run("ip", "link", "set", "right0", "up")
     switch.remove_port("wan")
-    assert addresses(network) == before
+    assert as_found(network) == before
     switch.add_device("wan", URI)
     switch.wait_state("wan", "up")
+    assert as_found(network) != before
     switch.kill()
-    assert addresses(network) == before
+    assert as_found(network) == before
     switch.start()
     switch.add_device("wan", URI)
     switch.wait_state("wan", "up")
