@@ -163,8 +163,8 @@ def stacks(setting: Setting, name: str) -> Iterator[tuple[Fabric, list[Process]]
 
 
 def namespace(end: int) -> str:
-    """Where a stack is."""
-    return f"tailrace-{os.getpid()}-{end}"
+    """Where a stack is; the ways between them have namespaces of their own (`tailrace.fabric.network`)."""
+    return f"tailrace-{os.getpid()}-stack-{end}"
 
 
 def transfer(setting: Setting, needed: Sequence[Process], seconds: float, message: int = BULK) -> Figures:
