@@ -16,8 +16,4 @@ HugeOption = Annotated[
 RepeatOption = Annotated[
     int, typer.Option("--repeat", min=1, max=1000, metavar="N", help="Repeat everything N times, and show the spread.")
 ]
-ConnectionsOption = Annotated[
-    int | None,
-    typer.Option("--connections", min=1, max=32, metavar="N", help="Send its memory by N side by side (multifd)."),
-]
 DEFAULT_RUNS = Path("runs")

@@ -20,7 +20,6 @@ from tailrace.spec.model import MOST_CPUS, MOST_REPLICAS
 _DOCS = Path(__file__).parents[2] / "docs"
 SCHEMA = _DOCS / "service.schema.json"
 MOST_SPEC = 1 << 20
-MOST_CONNECTIONS = 32
 
 
 class Params(BaseModel):
@@ -94,9 +93,6 @@ class MigrateTo(Named):
 class Migrate(MigrateTo):
     bandwidth: int | None = Field(None, ge=1 << 20, description="bytes a second at the most; null: all that there is")
     downtime_ms: int = Field(300, ge=1, le=60_000, description="how long it may stand still at the end")
-    connections: int | None = Field(
-        None, ge=1, le=MOST_CONNECTIONS, description="by which its memory is sent side by side; null: by one"
-    )
 
 
 class MigrateReceive(Named):
