@@ -12,6 +12,7 @@ int stop_open(void)
 	int fd;
 
 	signal(SIGPIPE, SIG_IGN);
+	signal(SIGIO, SIG_IGN); /* of DPDK's net_tap, once its real-time signals fill their queue */
 	sigemptyset(&signals);
 	sigaddset(&signals, SIGINT);
 	sigaddset(&signals, SIGTERM);

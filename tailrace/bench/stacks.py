@@ -7,7 +7,6 @@ network namespace.
 
 from __future__ import annotations
 
-import subprocess
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
@@ -16,7 +15,7 @@ from tailrace.fabric.card import FAR, FIRST_VLAN, NEAR
 from tailrace.fabric.network import Network
 from tailrace.kernel.tree import Tree
 from tailrace.process.process import undisturbed
-from tailrace.process.programs import system_program
+from tailrace.process.programs import run_system
 from tailrace.resources.virtual_functions import FunctionsRefused, PlannedVf, locate, obstacles
 from tailrace.state.card_functions import take_functions
 from tailrace.state.record import Namespace, State
@@ -30,9 +29,7 @@ ADDRESSES = ("198.18.88.1", "198.18.88.2")
 
 def ip(*words: str) -> None:
     """Raises Failure with what it says."""
-    done = subprocess.run([system_program("ip"), *words], capture_output=True, text=True, timeout=10, check=False)
-    if done.returncode != 0:
-        raise Failure(f"ip {' '.join(words)}: {done.stderr.strip()}")
+    run_system("ip", *words)
 
 
 def add_stack(interface: str, namespace: str, end: int, within: str | None = None) -> None:

@@ -9,12 +9,11 @@ from __future__ import annotations
 
 import itertools
 import os
-import subprocess
 from collections.abc import Sequence
 from pathlib import Path
 
 from tailrace.errors import Failure
-from tailrace.process.programs import system_program
+from tailrace.process.programs import run_system, system_program
 from tailrace.state.record import Namespace, State
 
 _numbers = itertools.count()
@@ -93,6 +92,4 @@ class Network:
 
 
 def _run(arguments: Sequence[str]) -> None:
-    done = subprocess.run([system_program("ip"), *arguments], capture_output=True, text=True, timeout=20, check=False)
-    if done.returncode != 0:
-        raise Failure(f"ip {' '.join(arguments)}: {done.stderr.strip() or 'failed'}")
+    run_system("ip", *arguments)

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import errno
-import subprocess
 
 from tailrace.errors import Failure
 from tailrace.kernel.tree import Tree
+from tailrace.process.programs import Late
 from tailrace.resources.ethtool import read_setting, write_setting
 
 
@@ -22,10 +22,10 @@ class Nics:
             return None
         try:
             return read_setting(name, what)
+        except Late as error:
+            raise _late(error) from None
         except Failure:
             return None
-        except subprocess.TimeoutExpired as error:
-            raise _late(error) from None
 
     def write(self, target: str, value: str) -> None:
         name, _, what = target.partition("/")
@@ -33,11 +33,11 @@ class Nics:
             raise OSError(errno.EPERM, "a copied machine's network cards cannot be set")
         try:
             write_setting(name, what, value)
+        except Late as error:
+            raise _late(error) from None
         except Failure as error:
             raise OSError(errno.EOPNOTSUPP, str(error)) from None
-        except subprocess.TimeoutExpired as error:
-            raise _late(error) from None
 
 
-def _late(error: subprocess.TimeoutExpired) -> OSError:
-    return OSError(errno.ETIMEDOUT, f"ethtool has not ended within {error.timeout:g} s")
+def _late(error: Late) -> OSError:
+    return OSError(errno.ETIMEDOUT, str(error))

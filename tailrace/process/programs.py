@@ -6,11 +6,14 @@ import os
 import shutil
 import subprocess
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 from tailrace.errors import Failure, Mistake
 from tailrace.process.plain import last_line
 
+PATIENCE = 60.0
+"""Seconds for a program of the system. A busy machine takes seconds for what takes a moment elsewhere."""
 _FOLDERS = {
     "tailrace-switch": "switch",
     "tailrace-vnf": "functions",
@@ -98,24 +101,27 @@ def system_program(name: str) -> str:
     return found
 
 
-def podman(*words: str, seconds: float = 60) -> str:
+class Late(Failure):
+    """A program of the system has not ended in its time."""
+
+
+def podman(*words: str, seconds: float = PATIENCE) -> str:
     """What podman prints. Raises Failure with its last words, also where it takes longer."""
-    argv = [system_program("podman"), *words]
-    try:
-        done = subprocess.run(argv, capture_output=True, text=True, timeout=seconds, check=False)
-    except subprocess.TimeoutExpired:
-        raise Failure(f"podman {' '.join(words)}: not done within {seconds:g} s") from None
-    if done.returncode != 0:
-        raise Failure(f"podman {' '.join(words)}: {last_line(done.stderr)}")
-    return done.stdout
+    return _printed([system_program("podman"), *words], seconds)
 
 
 def run_system(name: str, *words: str, namespace: str | None = None) -> str:
     """What a program of the system prints, run in a network namespace if one is named. Raises Failure with its last
-    words, subprocess.TimeoutExpired after 10 s."""
+    words, Late where it takes a minute."""
     prefix = [system_program("ip"), "netns", "exec", namespace] if namespace else []
-    command = [*prefix, system_program(name), *words]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=10, check=False)
+    return _printed([*prefix, system_program(name), *words], PATIENCE)
+
+
+def _printed(command: Sequence[str], seconds: float) -> str:
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, timeout=seconds, check=False)
+    except subprocess.TimeoutExpired:
+        raise Late(f"{' '.join(command)}: not done within {seconds:g} s") from None
     if done.returncode != 0:
         raise Failure(f"{' '.join(command)}: {last_line(done.stderr)}")
     return done.stdout

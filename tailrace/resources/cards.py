@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import json
 import re
-import subprocess
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from itertools import islice
@@ -158,7 +157,7 @@ def _eswitch(tree: Tree, address: str) -> str | None:
     name = f"pci/{address}"
     try:
         mode = json.loads(run_system("devlink", "-j", "dev", "eswitch", "show", name))["dev"][name]["mode"]
-    except (Failure, Mistake, ValueError, LookupError, TypeError, OSError, subprocess.SubprocessError):
+    except (Failure, Mistake, ValueError, LookupError, TypeError, OSError):
         return None  # its driver has no such switch, or this Linux no devlink
     return mode if mode in ("legacy", "switchdev") else None
 

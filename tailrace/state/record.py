@@ -30,7 +30,7 @@ from tailrace.kernel.tree import Tree
 from tailrace.process import lock, units
 from tailrace.process.plain import last_line
 from tailrace.process.process import ProcessId, descendants, end, identify
-from tailrace.process.programs import system_program
+from tailrace.process.programs import run_system, system_program
 from tailrace.resources import hugepages
 from tailrace.resources.claim import Pages
 from tailrace.resources.ledger import remove_claim, unclaim_pages
@@ -384,8 +384,11 @@ class Tap(MadeFor):
 
 def _ip(what: str, *words: str) -> str | None:
     """Runs ip(8); returns why that failed, or None."""
-    done = subprocess.run([system_program("ip"), *words], capture_output=True, text=True, timeout=10, check=False)
-    return None if done.returncode == 0 else f"{what}: {last_line(done.stderr)}"
+    try:
+        run_system("ip", *words)
+    except Failure as error:
+        return f"{what}: {error}"
+    return None
 
 
 @dataclass(frozen=True)
@@ -417,7 +420,7 @@ class Offloads(Thing):
 
         try:
             set_offloads(self.interface, self.namespace, self.before)
-        except (Failure, Mistake, OSError, subprocess.SubprocessError):
+        except (Failure, Mistake, OSError):
             return None  # the interface has gone, and its settings with it
         return None
 
