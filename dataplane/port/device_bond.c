@@ -10,6 +10,7 @@
 #include <rte_ethdev.h>
 #include <rte_lcore.h>
 #include <rte_log.h>
+#include <rte_malloc.h>
 #include <rte_mbuf.h>
 
 #include "common/grace.h"
@@ -124,11 +125,30 @@ static int make_shim(struct bond_member *member)
 	rc = rte_eth_dev_get_port_by_name(member->shim_name, &member->shim);
 	if (rc == 0)
 		rc = rte_eth_dev_configure(member->shim, bond->queues, bond->queues, &config);
-	for (uint16_t i = 0; i < bond->queues && rc == 0; i++)
-		rc = rte_eth_add_rx_callback(member->shim, i, receive, member) != NULL ? 0 : -rte_errno;
-	for (uint16_t i = 0; i < bond->queues && rc == 0; i++)
-		rc = rte_eth_add_tx_callback(member->shim, i, transmit, member) != NULL ? 0 : -rte_errno;
+	for (uint16_t i = 0; i < bond->queues && rc == 0; i++) {
+		member->received_by[i] = rte_eth_add_rx_callback(member->shim, i, receive, member);
+		member->sent_by[i] = rte_eth_add_tx_callback(member->shim, i, transmit, member);
+		rc = member->received_by[i] != NULL && member->sent_by[i] != NULL ? 0 : -rte_errno;
+	}
 	return rc;
+}
+
+/*
+ * No worker is at it.  Callbacks that were left would be those of the next device of this number; and once the driver
+ * has reset the shim it has no queues to take them from.
+ */
+static void unhook_shim(struct bond_member *member)
+{
+	if (member->shim_name[0] == '\0')
+		return;
+	for (uint16_t i = 0; i < member->bond->queues; i++) {
+		if (member->received_by[i] != NULL)
+			rte_eth_remove_rx_callback(member->shim, i, member->received_by[i]);
+		if (member->sent_by[i] != NULL)
+			rte_eth_remove_tx_callback(member->shim, i, member->sent_by[i]);
+		rte_free((void *)(uintptr_t)member->received_by[i]);
+		rte_free((void *)(uintptr_t)member->sent_by[i]);
+	}
 }
 
 /* Open those that can be.  Returns the first, or NULL with the error filled in: one that has to be cannot. */
@@ -277,6 +297,8 @@ fail:
 void bond_close(struct bond *bond)
 {
 	hush(true);
+	for (unsigned i = 0; i < bond->count; i++)
+		unhook_shim(&bond->members[i]);
 	if (bond->name[0] != '\0') {
 		rte_eth_dev_stop(bond->port);
 		for (unsigned i = 0; i < bond->count; i++)

@@ -28,6 +28,7 @@ struct bond_member {
 	atomic_ullong refused; /* frames that its device did not take as they were */
 	uint16_t shim;	       /* ethdev of the driver's member */
 	char shim_name[32];
+	const struct rte_eth_rxtx_callback *received_by[DEVICE_QUEUES], *sent_by[DEVICE_QUEUES]; /* the shim's queues */
 	char uri[BOND_MEMBER_LONGEST];
 	struct device_error problem; /* why it is not open */
 };

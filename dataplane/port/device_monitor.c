@@ -32,6 +32,7 @@ static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static struct device_port *devices; /* that are open */
 static pthread_t thread;
 static int wake = -1;				 /* an eventfd: a driver has something to report */
+static int links = -1;				 /* a socket: Linux has */
 static atomic_bool asked_back[RTE_MAX_ETHPORTS]; /* by on_request() */
 static atomic_bool ending;
 static void (*notify_change)(void);
@@ -299,10 +300,10 @@ static void look(struct device_port *port)
 /* A socket that is told of every change of an interface of Linux's, or -1: changes are seen by looking. */
 static int hear_linux(void)
 {
-	const struct sockaddr_nl links = {.nl_family = AF_NETLINK, .nl_groups = RTMGRP_LINK};
+	const struct sockaddr_nl all = {.nl_family = AF_NETLINK, .nl_groups = RTMGRP_LINK};
 	int fd = socket(AF_NETLINK, SOCK_RAW | SOCK_CLOEXEC | SOCK_NONBLOCK, NETLINK_ROUTE);
 
-	if (fd >= 0 && bind(fd, (const struct sockaddr *)&links, sizeof(links)) != 0) {
+	if (fd >= 0 && bind(fd, (const struct sockaddr *)&all, sizeof(all)) != 0) {
 		close(fd);
 		fd = -1;
 	}
@@ -321,7 +322,7 @@ static void forget_messages(int fd)
 
 static void *monitor(void *argument)
 {
-	struct pollfd events[] = {{.fd = wake, .events = POLLIN}, {.fd = hear_linux(), .events = POLLIN}};
+	struct pollfd events[] = {{.fd = wake, .events = POLLIN}, {.fd = links, .events = POLLIN}};
 	eventfd_t count;
 
 	while (!atomic_load(&ending)) {
@@ -335,9 +336,14 @@ static void *monitor(void *argument)
 			look(port);
 		device_unlock();
 	}
-	if (events[1].fd >= 0)
-		close(events[1].fd);
 	return NULL;
+}
+
+static void close_sources(void)
+{
+	close(wake);
+	if (links >= 0)
+		close(links);
 }
 
 static int start_monitor(void)
@@ -350,10 +356,11 @@ static int start_monitor(void)
 	wake = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
 	if (wake < 0)
 		return -errno;
+	links = hear_linux();
 	atomic_store(&ending, false);
 	rc = -pthread_create(&thread, NULL, monitor, NULL);
 	if (rc != 0)
-		close(wake);
+		close_sources();
 	return rc;
 }
 
@@ -396,7 +403,7 @@ void device_monitor_remove(struct device_port *port)
 	device_unlock();
 	pthread_join(thread, NULL);
 	device_lock();
-	close(wake);
+	close_sources();
 }
 
 static json_t *offloads_of(const struct device *device)
