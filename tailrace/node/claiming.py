@@ -35,10 +35,10 @@ def claim_plans(state: State, *plans: Plan, pages: Wanted = _NONE) -> None:
     _write(state, _claim_of(state, plans), plans[-1].beside, _to_add(pages))
 
 
-def check_free(state: State, plan: Plan, pages: Wanted = _NONE) -> None:
-    """Whether nobody else has a network card, an interface or a socket of a plan, and its memory is left; looks only.
-    Raises Refused."""
-    check_beside(_claim_of(state, [plan]), own_claim(state.folder), claims(), _to_add(pages))
+def check_free(state: State, *plans: Plan, pages: Wanted = _NONE) -> None:
+    """Whether nobody else has a network card, an interface or a socket of these plans, and their memory is left; looks
+    only. Raises Refused."""
+    check_beside(_claim_of(state, plans), own_claim(state.folder), claims(), _to_add(pages))
 
 
 def claim_placements(state: State, placements: Iterable[Placement]) -> None:
@@ -107,7 +107,7 @@ def _parts(plans: Sequence[Plan]) -> tuple[Part, ...]:
             part.exclusive |= set(user.polls)
             part.used |= set(user.place.cpus)
             node = nodes.get(user.place.core, home)
-            part.uses(node, user.mib, user.pages)
+            part.uses(node, user)
             part.nics |= dict.fromkeys(user.nics)
         for port in plan.ports:
             part = found.setdefault(f"ports.{port.name}", _Part())
@@ -122,18 +122,19 @@ class _Part:
 
     nics: dict[str, None] = field(default_factory=dict)
     sockets: dict[str, None] = field(default_factory=dict)
-    memory: dict[int, int] = field(default_factory=dict)
-    """MiB by node."""
+    memory: dict[tuple[int, bool], int] = field(default_factory=dict)
+    """MiB by node, and whether it is reserved."""
     pages: dict[tuple[int, int | None], int] = field(default_factory=dict)
     """Huge pages by their size in KiB and node."""
     exclusive: set[int] = field(default_factory=set)
     used: set[int] = field(default_factory=set)
 
-    def uses(self, node: int | None, mib: int, pages: tuple[int, int]) -> None:
-        """Memory in MiB, and huge pages of a size: the most of what is said of a node."""
-        kib, count = pages
-        if node is not None and mib:
-            self.memory[node] = max(self.memory.get(node, 0), mib)
+    def uses(self, node: int | None, user: _User) -> None:
+        """Its memory, and its huge pages of a size: the most of what is said of a node."""
+        kib, count = user.pages
+        if node is not None and user.mib:
+            key = node, user.reserved
+            self.memory[key] = max(self.memory.get(key, 0), user.mib)
         if count:
             self.pages[kib, node] = max(self.pages.get((kib, node), 0), count)
 
@@ -142,7 +143,7 @@ class _Part:
             who,
             tuple(self.nics),
             tuple(self.sockets),
-            tuple(Memory(node, mib) for node, mib in self.memory.items()),
+            tuple(Memory(node, mib, reserved) for (node, reserved), mib in self.memory.items()),
             tuple(sorted(self.exclusive)),
             tuple(sorted(self.used - self.exclusive)),
             tuple(Pages(kib, count, node) for (kib, node), count in self.pages.items()),
@@ -162,6 +163,8 @@ class _User:
     """The size of its huge pages in KiB, and how many."""
     nics: Sequence[str] = ()
     """Cards that are passed through to it."""
+    reserved: bool = False
+    """Its ordinary memory is taken whole, of its node."""
 
 
 def _users(plan: Plan) -> Iterator[_User]:
@@ -175,10 +178,11 @@ def _users(plan: Plan) -> Iterator[_User]:
         yield _User("tester", where.tester, _polls(where.tester), 0 if plan.huge else mib, pages)
     for each in plan.started:
         place = where.functions[each.name]
-        size = STARTERS[each.runs].ordinary_bytes(each.memory_bytes, each.tables_mib, huge=plan.huge)
+        runtime = STARTERS[each.runs]
+        size = runtime.ordinary_bytes(each.memory_bytes, each.tables_mib, huge=plan.huge)
         nics = [nic for uri in each.interfaces if passed_through(uri) for nic in _nics(uri)]
         pages = (each.page_kib, plan.pages_for(each))
-        yield _User(f"functions.{each.name}", place, _polls(place), -(-size >> 20), pages, nics)
+        yield _User(f"functions.{each.name}", place, _polls(place), -(-size >> 20), pages, nics, runtime.reserves)
 
 
 def _polls(place: Place) -> tuple[int, ...]:

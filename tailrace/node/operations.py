@@ -341,7 +341,7 @@ def propose(folder: Path, make: PlanMaker) -> Proposal:
         proposal = _proposal(node, make(node.plan))
         if not proposal.wanted.fixed:
             _check_new_ports(node, proposal.plan)
-            check_free(node.state, proposal.plan, proposal.pages)
+            check_free(node.state, node.plan, proposal.plan, pages=proposal.pages)
             node.fabric.check(proposal.wanted.config)
         return proposal
     finally:
@@ -503,7 +503,7 @@ def _apply(
         )
     if wanted.nothing and plan.identity == node.plan.identity:
         return Applied(proposal, version, tuple(node.notes))
-    check_free(state, plan, proposal.pages)
+    check_free(state, node.plan, plan, pages=proposal.pages)
     previous: Planned | None = Planned(state.record.plan, state.record.spec)
     repaired = plan.identity == node.plan.identity
     # What is written otherwise, and is the same, is nothing to go back from.

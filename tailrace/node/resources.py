@@ -78,9 +78,7 @@ def _node(node: Node, machine: Topology, held: Sequence[Claim]) -> dict[str, Any
         "held_mib": memory.held,
         "left_mib": memory.left,
         "owners": [
-            f"{', '.join(f'{name} {mib}' for name, mib in shares.items())} of {claim.words}"
-            for claim in held
-            if (shares := _shares(claim, node.number))
+            f"{', '.join(shares)} of {claim.words}" for claim in held if (shares := _shares(claim, node.number))
         ],
         "pages": [
             {
@@ -95,9 +93,9 @@ def _node(node: Node, machine: Topology, held: Sequence[Claim]) -> dict[str, Any
     }
 
 
-def _shares(claim: Claim, node: int) -> dict[str, int]:
+def _shares(claim: Claim, node: int) -> list[str]:
     """Who has how many MiB of a node."""
-    return {part.name: each.mib for part in claim.parts for each in part.memory if each.node == node}
+    return [f"{part.name} {each.words}" for part in claim.parts for each in part.memory if each.node == node]
 
 
 def _pages(part: Part, kib: int, node: Node, machine: Topology) -> int:

@@ -103,7 +103,7 @@ class Node:
             check_user(self.plan.user, self.state.folder)
         self.check_ports_of(self.plan.ports)
         check_functions(self.state, self.plan.vfs)
-        check_free(self.state, self.plan, self.plan.pages)
+        check_free(self.state, self.plan, pages=self.plan.pages)
 
     def check_cores(self) -> None:
         """Whether the cores of the switch's workers are nobody else's. Raises Refused."""

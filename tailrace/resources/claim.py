@@ -9,7 +9,7 @@ from pathlib import Path
 from tailrace.kernel.boot import boot_id
 from tailrace.kernel.tree import Tree
 from tailrace.process.process import ProcessId
-from tailrace.resources.single import nic_identity, nic_words
+from tailrace.resources.single import card_of, nic_name, nic_words
 
 _MOST_NAMES = 8
 """That are shown of who share something."""
@@ -27,10 +27,16 @@ class Pages:
 
 @dataclass(frozen=True)
 class Memory:
-    """Ordinary memory of a node, none of it in huge pages: as much as a limit lets its owner use."""
+    """Ordinary memory of a node, none of it in huge pages."""
 
     node: int
     mib: int
+    reserved: bool = False
+    """Taken whole, and of this node alone, as a machine's is; otherwise what a limit lets its owner use at the most."""
+
+    @property
+    def words(self) -> str:
+        return str(self.mib) if self.reserved else f"up to {self.mib}"
 
 
 @dataclass(frozen=True)
@@ -82,12 +88,22 @@ class Claim:
     def words(self) -> str:
         return f"{self.folder} ({self.spec})" if self.spec else self.folder
 
-    def singles(self, tree: Tree) -> dict[str, tuple[str, str]]:
+    def singles(self) -> dict[str, tuple[str, str]]:
         """What only one can have, by one name each: what it is, in words, and who of them has it."""
         whose = {nic: part.who for part in self.parts for nic in part.nics}
-        found = {nic_identity(nic, self.network, tree): (nic_words(nic), whose.get(nic, "")) for nic in self.nics}
+        found = {nic_name(nic, self.network): (nic_words(nic), whose.get(nic, "")) for nic in self.nics}
         for part in self.parts:
             found |= {f"socket {path}": (f"the socket {path}", part.who) for path in part.sockets}
+        return found
+
+    def cards(self, tree: Tree) -> dict[str, tuple[str, str]]:
+        """The cards that its interfaces are of, in the form of `singles`: nobody else can have one of these whole."""
+        found = {}
+        for part in self.parts or (Part("", self.nics),):
+            for nic in part.nics:
+                card = card_of(nic, self.network, tree)
+                if card is not None:
+                    found[card] = (nic_words(nic), part.who)
         return found
 
     def whose(self, has: Callable[[Part], object]) -> str:
@@ -98,9 +114,9 @@ class Claim:
         more = f" and {len(names) - _MOST_NAMES} others" if len(names) > _MOST_NAMES else ""
         return f"{', '.join(names[:_MOST_NAMES])}{more} of {self.words}"
 
-    def memory(self, node: int) -> int:
-        """MiB of a node, of all."""
-        return sum(each.mib for part in self.parts for each in part.memory if each.node == node)
+    def reserved(self, node: int) -> int:
+        """MiB of a node that all of them have reserved."""
+        return sum(each.mib for part in self.parts for each in part.memory if each.node == node and each.reserved)
 
     @property
     def ending(self) -> str:

@@ -1,8 +1,8 @@
 """Whether a claim can stand beside those of others: what only one can have, and memory by NUMA node.
 
-A claim of memory is a promise: what a limit lets its owner use. So what is left of a node is told by its size and by
-what was promised, always the same, and not by what happens to be free (MemAvailable). CPUs are chosen by what others
-hold, and so are the ledger's (`tailrace.resources.ledger`).
+What is left of a node is told by its size and by what is reserved, always the same, and not by what happens to be
+free (MemAvailable). What a limit only allows is shown, and refused to nobody: it is of no node, and seldom used. CPUs
+are chosen by what others hold, and so are the ledger's (`tailrace.resources.ledger`).
 """
 
 from __future__ import annotations
@@ -15,8 +15,9 @@ from tailrace.kernel.tree import Tree
 from tailrace.resources.claim import Claim
 from tailrace.resources.topology import Node, Topology, read_cpus, read_nodes
 
-RESERVE = 16
-"""Of each node one part of so many is promised to nobody: for the kernel, and what else runs."""
+RESERVE, MOST_MIB = 16, 2048
+"""Of each node's ordinary memory one part of so many is promised to nobody, so many MiB at most: it is for the kernel,
+and what else runs."""
 
 
 @dataclass(frozen=True)
@@ -28,11 +29,11 @@ class Room:
     pages: int
     """In huge pages, of all sizes, whoever has them."""
     held: int
-    """Promised."""
+    """Reserved."""
 
     @property
     def reserve(self) -> int:
-        return self.total // RESERVE
+        return min((self.total - self.pages) // RESERVE, MOST_MIB)
 
     @property
     def left(self) -> int:
@@ -42,7 +43,7 @@ class Room:
 def room(node: Node, claims: Iterable[Claim]) -> Room:
     """What these claims leave of a node."""
     pages = sum(pool.total * pool.kib for pool in node.huge) >> 10
-    return Room(node.number, node.memory_mib, pages, sum(claim.memory(node.number) for claim in claims))
+    return Room(node.number, node.memory_mib, pages, sum(claim.reserved(node.number) for claim in claims))
 
 
 def memory_node(machine: Topology, node: int | None) -> int | None:
@@ -66,16 +67,20 @@ def check_beside(claim: Claim, own: Claim | None, claims: Iterable[Claim], addin
         own = None
     others = [other for other in claims if other.folder != claim.folder]
     _check_singles(claim, own, others, tree)
-    if any(part.memory for part in claim.parts) or adding:
+    if own is not None and not own.parts:
+        return  # the version that has written it said nothing of memory
+    if adding or any(each.reserved for part in claim.parts for each in part.memory):
         for node in read_memory(tree).nodes:
             _check_memory(claim, own, others, node, adding.get(node.number, 0))
 
 
 def _check_singles(claim: Claim, own: Claim | None, others: Iterable[Claim], tree: Tree) -> None:
-    wanted = claim.singles(tree)
-    had = own.singles(tree) if own is not None else {}
+    singles, cards = claim.singles(), claim.cards(tree)
+    had = {**own.singles(), **own.cards(tree)} if own is not None else {}
     for other in others:
-        for key, (what, who) in other.singles(tree).items():
+        theirs = other.singles()
+        both = [(singles, theirs), (cards, theirs), (singles, other.cards(tree))]
+        for wanted, key, (what, who) in ((mine, key, held) for mine, them in both for key, held in them.items()):
             if key in wanted and key not in had:
                 named, whose = wanted[key]
                 holder = other.whose(lambda part, who=who: part.who == who)  # type: ignore[misc]
@@ -84,11 +89,13 @@ def _check_singles(claim: Claim, own: Claim | None, others: Iterable[Claim], tre
 
 
 def _check_memory(claim: Claim, own: Claim | None, others: Iterable[Claim], node: Node, adding: int) -> None:
-    wanted, had = claim.memory(node.number), own.memory(node.number) if own is not None else 0
+    wanted, had = claim.reserved(node.number), own.reserved(node.number) if own is not None else 0
     left = room(node, others)
     if not left.total or wanted + adding <= max(left.left, 0 if adding else had):
         return
-    shares = [(each.mib, part) for part in claim.parts for each in part.memory if each.node == node.number]
+    shares = [
+        (each.mib, part) for part in claim.parts for each in part.memory if each.node == node.number and each.reserved
+    ]
     most = max(shares, key=lambda share: share[0], default=None)
     key = "fabric" if most is None or "." not in most[1].who else most[1].who
     who = ", ".join(f"{part.name} {mib}" for mib, part in shares)
@@ -96,7 +103,7 @@ def _check_memory(claim: Claim, own: Claim | None, others: Iterable[Claim], node
         [*([f"{wanted} MiB ({who})"] if wanted else []), *([f"{adding} MiB of new huge pages"] if adding else [])]
     )
     has = f"{left.total}: {left.pages} are in huge pages, {left.reserve} kept for the system"
-    holders = [(other.memory(node.number), other) for other in others if other.memory(node.number)]
+    holders = [(mib, other) for other in others if (mib := other.reserved(node.number))]
     held = "".join(f", {mib} held by {other.words}" for mib, other in holders)
     cure = f", or {holders[0][1].ending}" if holders else ""
     said = f"{needs} would be of node {node.number}, which has {left.left} MiB left of {has}{held}"

@@ -20,17 +20,18 @@ def own_network() -> str:
     return f"{found.st_dev}:{found.st_ino}"
 
 
-def nic_identity(nic: str, network: str, tree: Tree) -> str:
-    """A card, named by its PCI address or an interface, by its address; any other interface by its network namespace
-    (empty: this process's) and its name."""
-    if _ADDRESS.fullmatch(nic):
-        return nic
-    own = own_network()
-    if network in ("", own):
-        address = tree.target(f"/sys/class/net/{nic}/device")
-        if address is not None and _ADDRESS.fullmatch(address):
-            return address
-    return f"{network or own} {nic}"
+def nic_name(nic: str, network: str) -> str:
+    """A card named by its PCI address, or an interface of a network namespace (empty: this process's)."""
+    return nic if _ADDRESS.fullmatch(nic) else f"{network or own_network()} {nic}"
+
+
+def card_of(nic: str, network: str, tree: Tree) -> str | None:
+    """The PCI address of the card that an interface is of, which may have others; None if it is of none, is a card
+    itself, or is in another network namespace, where it cannot be looked for."""
+    if _ADDRESS.fullmatch(nic) or network not in ("", own_network()):
+        return None
+    address = tree.target(f"/sys/class/net/{nic}/device")
+    return address if address is not None and _ADDRESS.fullmatch(address) else None
 
 
 def nic_words(nic: str) -> str:

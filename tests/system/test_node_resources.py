@@ -37,7 +37,7 @@ def test_what_is_up_is_claimed_until_it_is_down(command: Command) -> None:
     assert "first" in whose[placement["functions"]["first"]["core"]]
     memory = [who for node in found["nodes"] for who in node["owners"] if who.endswith(f" of {owner}")]
     pages = [who for node in found["nodes"] for pool in node["pages"] for who in pool["owners"] if owner in who]
-    assert memory == [f"switch 48, first 256 of {owner}"]
+    assert memory == [f"switch up to 48, first up to 256 of {owner}"]
     assert pages and pages[0].startswith("tester 128, first ")
     assert [each["port"] for each in found["ports"]] == ["tester.a", "first.0", "first.1", "tester.b"]
     assert specs(command) == {str(command.state): str(spec)}

@@ -389,16 +389,17 @@ def test_what_only_one_can_have_is_refused_with_its_holder(
         claim_plans(two, second)
 
 
-def test_a_card_is_the_same_by_its_interface_and_an_interface_another_in_another_namespace(tmp_path: Path) -> None:
-    device = tmp_path / "sys/class/net/eth0/device"
-    device.parent.mkdir(parents=True)
-    device.symlink_to("../../../devices/0000:31:00.0")
-    tree, own = Tree(tmp_path), single.own_network()
+def test_a_card_has_interfaces_and_an_interface_is_another_in_another_namespace(tmp_path: Path) -> None:
+    for name in ("eth0", "eth1"):
+        device = tmp_path / f"sys/class/net/{name}/device"
+        device.parent.mkdir(parents=True)
+        device.symlink_to("../../../devices/0000:31:00.0")
+    tree, own, card = Tree(tmp_path), single.own_network(), "0000:31:00.0"
     assert own
-    assert single.nic_identity("eth0", own, tree) == single.nic_identity("0000:31:00.0", "", tree) == "0000:31:00.0"
-    assert single.nic_identity("tap0", own, tree) == single.nic_identity("tap0", "", tree)
-    others = {single.nic_identity(name, "other", tree) for name in ("tap0", "eth0")}
-    assert not others & {single.nic_identity(name, own, tree) for name in ("tap0", "eth0")}
+    assert single.nic_name(card, own) == single.card_of("eth0", own, tree) == single.card_of("eth1", "", tree) == card
+    assert single.card_of("tap0", own, tree) is single.card_of("eth0", "other", tree) is None
+    assert single.nic_name("tap0", own) == single.nic_name("tap0", "")
+    assert len({single.nic_name(name, network) for name in ("eth0", "eth1") for network in (own, "other")}) == 4
 
 
 def test_a_claim_of_another_version_holds_its_interfaces(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -442,10 +443,10 @@ def two_nodes(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     return pages
 
 
-def memory_plan(mib: int, core: int, *, huge: bool = True) -> Plan:
-    """Of a function with so much memory, on a core, beside a switch on core 0."""
-    spec = f"functions: {{a: {{kind: skeleton, memory: {mib}MiB}}}}\nchains: {{v: [p, a, q]}}\nports: {{p: , q: }}\n"
-    plan = make_plan(parse_spec(spec, "s"), cpus=cpus(8), real_time=None, huge=huge)
+def memory_plan(mib: int, core: int) -> Plan:
+    """Of a machine with so much memory, on a core, beside a switch on core 0; without huge pages."""
+    spec = f"functions: {{a: {{kind: skeleton, runs: machine, memory: {mib}MiB}}}}\nchains: {{v: [p, a, q]}}\n"
+    plan = make_plan(parse_spec(f"{spec}ports: {{p: , q: }}\n", "s"), cpus=cpus(8), real_time=None, huge=False)
     switch, function = (replace(plan.placement.switch, core=each, cpus=(each,), cores=(each,)) for each in (0, core))
     return replace(plan, placement=replace(plan.placement, switch=switch, workers=(0,), functions={"a": function}))
 
@@ -456,19 +457,19 @@ def test_memory_that_a_node_has_not_left_is_refused_with_the_figures(tmp_path: P
         one.record.spec = "one.yaml"
         claim_plans(one, memory_plan(3000, 4))
         (claim,) = claims()
-        assert (claim.memory(0), claim.memory(1)) == (48, 3000)
+        assert (claim.reserved(0), claim.reserved(1)) == (0, 3000)
         for ask in (check_free, claim_plans):
             with pytest.raises(Refused) as refused:
                 ask(two, memory_plan(400, 5))
             assert str(refused.value) == (
-                "functions.a.memory: 400 MiB (a 400) would be of node 1, which has 328 MiB left of 4096: 512 are in "
-                f"huge pages, 256 kept for the system, 3000 held by {one.folder} (one.yaml); expected less, or end "
+                "functions.a.memory: 400 MiB (a 400) would be of node 1, which has 360 MiB left of 4096: 512 are in "
+                f"huge pages, 224 kept for the system, 3000 held by {one.folder} (one.yaml); expected less, or end "
                 f"that node first (`tailrace down`, with TAILRACE_STATE={one.folder})"
             )
-        claim_plans(two, memory_plan(328, 5))
+        claim_plans(two, memory_plan(360, 5))
         claim_plans(two, memory_plan(400, 3))  # of the other node
         assert one.undo_all() == []
-        claim_plans(two, memory_plan(3328, 5))
+        claim_plans(two, memory_plan(3360, 5))
 
 
 def test_who_has_its_memory_already_keeps_it(tmp_path: Path, two_nodes: list[int]) -> None:
@@ -477,31 +478,49 @@ def test_who_has_its_memory_already_keeps_it(tmp_path: Path, two_nodes: list[int
         claim_plans(one, plan)
         two_nodes[0] = 1024  # somebody has made pages of what was promised
         claim_plans(one, plan, replace(plan, idle="sleep"))
-        with pytest.raises(Refused, match=r"which has 1792 MiB left of 4096: 2048 are in huge pages"):
-            claim_plans(one, plan, memory_plan(3001, 4))
+        for ask in (check_free, claim_plans):
+            with pytest.raises(Refused, match=r"which has 1920 MiB left of 4096: 2048 are in huge pages"):
+                ask(one, plan, memory_plan(3001, 4))
+        said = replace(claims()[0], parts=())  # by the version before, which said nothing of memory
+        write_claim(said)
+        claim_plans(one, plan)
+
+
+def test_most_of_a_node_may_be_in_huge_pages(tmp_path: Path, two_nodes: list[int]) -> None:
+    two_nodes[0] = 1920
+    with hold(tmp_path / "one") as one:
+        claim_plans(one, memory_plan(240, 4))
+        with pytest.raises(Refused, match="240 MiB left of 4096: 3840 are in huge pages, 16 kept for the system"):
+            claim_plans(one, memory_plan(241, 4))
+
+
+@pytest.mark.usefixtures("two_nodes")
+def test_what_limits_allow_is_claimed_and_refused_to_nobody(tmp_path: Path) -> None:
+    functions = ", ".join(f"f{number}: {{kind: skeleton, memory: 4000MiB}}" for number in range(3))
+    spec = f"functions: {{{functions}}}\nchains: {{v: [p, f0, f1, f2, q]}}\nports: {{p: , q: }}\n"
+    with hold(tmp_path / "one") as one:
+        claim_plans(one, make_plan(parse_spec(spec, "s"), cpus=cpus(8), real_time=None))
+    allowed = [each for part in claims()[0].parts for each in part.memory]
+    assert [each.words for each in allowed] == ["up to 48", *["up to 4000"] * 3]
 
 
 @pytest.mark.usefixtures("two_nodes")
 def test_huge_pages_that_are_to_be_added_take_of_the_same_memory(tmp_path: Path) -> None:
     plan = memory_plan(1024, 4)
     with hold(tmp_path / "one") as one:
-        claim_plans(one, plan, pages={(4, 2048): 1152})
-        said = r"functions\.a\.memory: 1024 MiB \(a 1024\) and 2306 MiB of new huge pages would be of node 1"
+        claim_plans(one, plan, pages={(4, 2048): 1168})
+        said = r"functions\.a\.memory: 1024 MiB \(a 1024\) and 2338 MiB of new huge pages would be of node 1"
         with pytest.raises(Refused, match=said):
-            claim_plans(one, plan, pages={(4, 2048): 1153})
+            claim_plans(one, plan, pages={(4, 2048): 1169})
 
 
-@pytest.mark.usefixtures("two_nodes")
-def test_without_huge_pages_all_of_it_is_ordinary_memory(tmp_path: Path) -> None:
+def test_without_huge_pages_all_of_it_is_ordinary_memory() -> None:
     assert [STARTERS[each].ordinary_bytes(256 << 20, 8, huge=True) >> 20 for each in STARTERS] == [256, 256, 0]
     assert [STARTERS[each].ordinary_bytes(256 << 20, 8, huge=False) >> 20 for each in STARTERS] == [
         256 + BUFFERS_MIB + 8,
         256 + BUFFERS_MIB + 8,
         256,
     ]
-    with hold(tmp_path / "one") as one:
-        claim_plans(one, memory_plan(256, 4, huge=False))
-    assert claims()[0].memory(1) == 256 + BUFFERS_MIB
 
 
 # --- two at once ---------------------------------------------------------------------------------------------------

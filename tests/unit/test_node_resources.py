@@ -45,7 +45,7 @@ def held(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
             "",
             (
                 Part("switch", memory=(Memory(1, 68),), exclusive=(5,), shared=(4,)),
-                Part("functions.fw", (), (), (Memory(1, 256), Memory(0, 1)), (6,), (4,), (Pages(2048, 104, 1),)),
+                Part("functions.fw", (), (), (Memory(1, 256, True), Memory(0, 1)), (6,), (4,), (Pages(2048, 104, 1),)),
                 Part("ports.wan", ("tap0",)),
             ),
         ),
@@ -73,8 +73,11 @@ def test_each_cpu_says_its_role_and_who_has_it(held: Path) -> None:
     assert (nics["ens1"]["node"], nics["ens1"]["driver"], nics["ens1"]["owners"]) == (1, "ice", [up])
     assert nics["tap0"]["owners"] == [f"wan of {up}"]
     sizes = {key: found["nodes"][1][key] for key in ("memory_mib", "reserve_mib", "held_mib", "left_mib")}
-    assert sizes == {"memory_mib": 65536, "reserve_mib": 4096, "held_mib": 324, "left_mib": 65536 - 4096 - 324}
-    assert [node["owners"] for node in found["nodes"]] == [[f"fw 1 of {up}"], [f"switch 68, fw 256 of {up}"]]
+    assert sizes == {"memory_mib": 65536, "reserve_mib": 2048, "held_mib": 256, "left_mib": 65536 - 2048 - 256}
+    assert [node["owners"] for node in found["nodes"]] == [
+        [f"fw up to 1 of {up}"],
+        [f"switch up to 68, fw 256 of {up}"],
+    ]
     assert [pool["owners"] for pool in found["nodes"][1]["pages"]] == [[f"fw 104 of {up}"], []]
     assert found["owners"][1]["parts"][2] == {**asdict(Part("ports.wan", ("tap0",)))}
     assert found["ports"] == [{"port": "p", "owner": up}]
@@ -86,7 +89,7 @@ def test_the_table_has_all_of_it(held: Path, monkeypatch: pytest.MonkeyPatch) ->
     monkeypatch.setattr(command, "found_resources", lambda: resources(Tree(held)))
     said = CliRunner().invoke(command.app, ["resources"]).output
     assert f"6    1     6     vnf     no        exclusive  fw of {held}/up (a.yaml)" in said
-    assert f"1     65536 MiB  4096 MiB        324 MiB  61116 MiB  switch 68, fw 256 of {held}/up (a.yaml)" in said
+    assert f"1     65536 MiB  2048 MiB        256 MiB  63232 MiB  switch up to 68, fw 256 of {held}/up (a.yaml)" in said
     assert f"1     2 MiB     0      0     10    fw 104 of {held}/up (a.yaml)" in said
     assert f"tap0  –             –     –       wan of {held}/up (a.yaml)" in said
 
