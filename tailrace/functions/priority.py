@@ -13,7 +13,7 @@ import re
 import shlex
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from pathlib import Path
 
 from tailrace.errors import Failure
@@ -69,6 +69,8 @@ def follow_again(launcher: Launcher, machine: Process, before: Follower) -> Foll
     bounds = priority_range(launcher.logs / f"{machine.name}.xml")
     if bounds is None:
         raise Failure(f"{machine.name}: as it was started it has no bounds for its priority; restart it")
+    if not before.planned:
+        raise Failure(f"{machine.name}: a version before has not noted which priority was planned; restart it")
     give_back(machine, before)
     known = list(launcher.state.record.things)
     try:
@@ -82,11 +84,15 @@ def follow_again(launcher: Launcher, machine: Process, before: Follower) -> Foll
 
 
 def give_back(machine: Process, follower: Follower) -> None:
-    """Gives the virtual CPUs of a machine the priority of before, where who changed it was killed."""
+    """Gives the virtual CPUs of a machine the priority of before, where who changed it was killed. Raises Failure."""
     for thread, policy, priority in follower.planned:
         if Path(f"/proc/{machine.pid}/task/{thread}").exists():
-            with suppress(ProcessLookupError):
+            try:
                 os.sched_setscheduler(thread, policy, os.sched_param(priority))
+            except ProcessLookupError:
+                continue
+            except OSError as error:
+                raise Failure(f"{machine.name}: its priority cannot be given back: {error.strerror}") from None
 
 
 def _start(launcher: Launcher, machine: Process, bounds: PriorityRange, cpus: Sequence[int]) -> Follower:
@@ -95,7 +101,10 @@ def _start(launcher: Launcher, machine: Process, bounds: PriorityRange, cpus: Se
     argv = [str(own_program(PROGRAM)), "--process", str(machine.pid), "--page", f"{page:x}"]
     argv += [word for thread in threads for word in ("--thread", str(thread))]
     argv += ["--least", str(bounds.least), "--most", str(bounds.most), "--period", str(bounds.period_us)]
-    planned = tuple((each, os.sched_getscheduler(each), os.sched_getparam(each).sched_priority) for each in threads)
+    try:
+        planned = tuple((each, os.sched_getscheduler(each), os.sched_getparam(each).sched_priority) for each in threads)
+    except ProcessLookupError:
+        raise Failure(f"{machine.name} has ended") from None
     started = launcher.start(f"{machine.name}.priority", argv, Limits(cpus=tuple(cpus)))
     follower = Follower(started.pid, started.start, machine.name, started.unit, tuple(cpus), planned)
     launcher.state.alter(started, follower)

@@ -226,7 +226,7 @@ class _Reception:
         if method == "migrate.ready":
             self.place = {"domain": str(params["domain"]), "name": str(params["name"])}
         elif method == "migrate.arrived":
-            self.taken = {key: int(params[key]) for key in (*COUNTED, _PARKED)}
+            self.taken = {key: int(params.get(key, 0)) for key in (*COUNTED, _PARKED)}
 
     def _receive(self) -> None:
         try:

@@ -478,8 +478,6 @@ class Service:
         if SWITCH in due:
             self._try([SWITCH])
         self._lead_around()
-        for key in filter(priorities.is_key, due):
-            self._follow_again(key)
         names = [name for name in due if name != SWITCH and not priorities.is_key(name)]
         record = self._record()
         if names and (record is None or SWITCH not in _running(record)):
@@ -488,6 +486,8 @@ class Service:
         elif names:
             self._start_functions(names)
             self._lead_around()
+        for key in filter(priorities.is_key, due):  # the last, since each waits for its machine's agent
+            self._follow_again(key)
         self._wait_for_the_next()
         return {}
 

@@ -21,7 +21,7 @@ from running_node import Command, needs_a_node, wait_until
 
 from tailrace.measure.discipline import _Timex, discipline, source
 
-pytestmark = [*needs_a_node, pytest.mark.unsanitized, pytest.mark.requires_program("ptp4l", "pmc")]
+pytestmark = [*needs_a_node, pytest.mark.unsanitized, pytest.mark.requires_program("ptp4l", "pmc", "setpriv")]
 
 CONFIGURATION = """\
 [global]
@@ -61,7 +61,7 @@ def ptp4l(network: Network, folder: Path, interface: str, more: str) -> Iterator
     file = folder / f"{interface}.cfg"
     file.write_text(CONFIGURATION.format(socket=folder / f"{interface}.sock", more=more))
     with (folder / f"{interface}.log").open("wb") as log:
-        argv = [*network.within, "ptp4l", "-f", file, "-i", interface, "-m"]
+        argv = [*network.within, "setpriv", "--pdeathsig", "KILL", "ptp4l", "-f", file, "-i", interface, "-m"]
         running = subprocess.Popen(argv, stdout=log, stderr=log)
     try:
         yield running
