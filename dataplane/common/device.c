@@ -113,6 +113,24 @@ static int set_up_queues(struct device *device, const struct device_options *opt
 	return rc;
 }
 
+/* Flags of Linux's interface, after `more` were set: 0: it has gone; negative: it cannot be asked. */
+static int interface_flags(unsigned interface, short more)
+{
+	struct ifreq request = {.ifr_ifindex = (int)interface};
+	int fd = socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0), flags = 0;
+
+	if (fd < 0)
+		return -errno;
+	if (ioctl(fd, SIOCGIFNAME, &request) == 0 && ioctl(fd, SIOCGIFFLAGS, &request) == 0) {
+		flags = (unsigned short)request.ifr_flags;
+		request.ifr_flags = (short)(flags | more);
+		if (more != 0 && ioctl(fd, SIOCSIFFLAGS, &request) == 0)
+			flags |= more;
+	}
+	close(fd);
+	return flags;
+}
+
 static int configure(struct device *device, const struct device_options *options, struct device_error *error)
 {
 	struct rte_eth_conf config = {.intr_conf.rxq = options->interrupts};
@@ -120,7 +138,7 @@ static int configure(struct device *device, const struct device_options *options
 	struct rte_eth_dev_info info;
 	uint16_t mtu = RTE_ETHER_MTU;
 	unsigned most;
-	int rc;
+	int was, rc;
 
 	device->queues = options->queues ? options->queues : 1;
 	rc = rte_eth_dev_info_get(device->port, &info);
@@ -163,7 +181,11 @@ static int configure(struct device *device, const struct device_options *options
 	if (rc != 0)
 		goto fail;
 	step = "start";
+	was = device->kind == DEVICE_INTERFACE ? interface_flags(device->interface, 0) : 0;
 	rc = rte_eth_dev_start(device->port);
+	/* DPDK has ended the mode that somebody else may have set for purposes of their own. */
+	if (was > 0 && (was & IFF_PROMISC))
+		interface_flags(device->interface, IFF_PROMISC);
 	if (rc != 0 && device->kind != DEVICE_MEMIF)
 		goto fail;
 	device->started = rc == 0;
@@ -211,16 +233,9 @@ int device_open(struct device *device, const char *uri, const struct device_opti
 /* Linux's view of an interface, which the drivers of AF_PACKET and AF_XDP do not ask for. */
 static bool interface_runs(unsigned interface)
 {
-	struct ifreq request = {.ifr_ifindex = (int)interface};
-	int fd = socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0);
-	bool runs;
+	const int flags = interface_flags(interface, 0);
 
-	if (fd < 0)
-		return true;
-	runs = ioctl(fd, SIOCGIFNAME, &request) == 0 && ioctl(fd, SIOCGIFFLAGS, &request) == 0 &&
-	       (request.ifr_flags & IFF_UP) && (request.ifr_flags & IFF_RUNNING);
-	close(fd);
-	return runs;
+	return flags < 0 || ((flags & IFF_UP) && (flags & IFF_RUNNING));
 }
 
 bool device_link_up(const struct device *device)

@@ -20,7 +20,7 @@ enum {
 
 /* What the guest is woken by may be full, and block: then this is interrupted. */
 static atomic_bool raising;
-static pthread_t raiser;
+static atomic_int raiser; /* the thread's id; one that has ended is not found */
 
 static void interrupted(int signal)
 {
@@ -35,7 +35,7 @@ static void *watch(void *unused)
 		guest_watchdog();
 		is = atomic_load(&raising);
 		if (is && was)
-			pthread_kill(raiser, SIGUSR1);
+			tgkill(getpid(), atomic_load(&raiser), SIGUSR1);
 		was = is;
 		nanosleep(&pause, NULL);
 	}
@@ -89,7 +89,7 @@ bool nic_takes(const struct nic *nic)
 /* Nobody waits for this thread but while it has a ring. */
 void nic_begin(void)
 {
-	raiser = pthread_self();
+	atomic_store(&raiser, gettid());
 	grace_worker_begin(RAISER);
 	grace_worker_rest(RAISER);
 }

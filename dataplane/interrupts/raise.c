@@ -119,8 +119,11 @@ static int join(struct interrupts *interrupts, struct clocks *clocks)
 	uint32_t was = atomic_exchange_explicit(&interrupts->page->phase, PHASE_CLOCK, memory_order_acq_rel);
 	int error;
 
-	if (was == PHASE_WAIT || was == PHASE_FRAME)
-		ring(interrupts, was == PHASE_WAIT ? INTERRUPTS_CALL : INTERRUPTS_VRING);
+	/* The receiver may have written there what it likes. */
+	if (was == PHASE_WAIT)
+		ring(interrupts, INTERRUPTS_CALL);
+	else if (was == PHASE_FRAME && interrupts->nic != NULL)
+		ring(interrupts, INTERRUPTS_VRING);
 	error = clocks_join(interrupts->page, &interrupts->question, ANSWER_SECONDS * interrupts->rate.hz, clocks);
 	atomic_store_explicit(&interrupts->page->phase, PHASE_REST, memory_order_release);
 	return error;

@@ -245,8 +245,7 @@ static int open_device(struct device_port *port, const struct device_options *op
 {
 	if (!bond_is_named(port->uri))
 		return device_open(&port->device, port->uri, options, error);
-	port->bond = bond_open(&port->device, port->uri, options, error);
-	return port->bond != NULL ? 0 : -EIO;
+	return bond_open(&port->bond, &port->device, port->uri, options, error);
 }
 
 int device_port_start(struct device_port *port, bool quietly, struct device_error *error)

@@ -67,13 +67,16 @@ static void hush(bool quiet)
 	rte_log_set_level_pattern("lib.ethdev", quiet ? RTE_LOG_CRIT : RTE_LOG_ERR);
 }
 
-bool bond_open_member(struct bond_member *member)
+int bond_open_member(struct bond_member *member)
 {
-	if (device_open(&member->device, member->uri, &member->bond->options, &member->problem) != 0)
-		return false;
+	const int rc = device_open(&member->device, member->uri, &member->bond->options, &member->problem);
+
+	if (rc != 0)
+		return rc;
 	member->problem.text[0] = '\0';
+	member->read = false;
 	atomic_store(&member->open, true);
-	return true;
+	return 0;
 }
 
 void bond_leave(struct bond_member *member)
@@ -151,23 +154,23 @@ static void unhook_shim(struct bond_member *member)
 	}
 }
 
-/* Open those that can be.  Returns the first, or NULL with the error filled in: one that has to be cannot. */
-static struct bond_member *open_members(struct bond *bond, struct device_error *error)
+/* Open those that can be.  Returns 0 and the first, or -errno with the error filled in: one that has to be cannot. */
+static int open_members(struct bond *bond, const struct bond_member **first, struct device_error *error)
 {
-	struct bond_member *first = NULL;
-
+	*first = NULL;
 	for (unsigned i = 0; i < bond->count; i++) {
 		struct bond_member *member = &bond->members[i];
+		const int rc = bond_open_member(member);
 
-		if (bond_open_member(member)) {
-			first = first != NULL ? first : member;
-		} else if (!bond->options.quiet || (first == NULL && i + 1 == bond->count)) {
+		if (rc == 0) {
+			*first = *first != NULL ? *first : member;
+		} else if (!bond->options.quiet || (*first == NULL && i + 1 == bond->count)) {
 			snprintf(error->text, sizeof(error->text), "member %s of a bond: %.250s", member->uri,
 				 member->problem.text);
-			return NULL;
+			return rc;
 		}
 	}
-	return first;
+	return 0;
 }
 
 static int set_up(struct bond *bond)
@@ -237,8 +240,8 @@ void bond_describe_device(const struct bond *bond, struct device *device)
 	__atomic_store_n(&device->longest, longest, __ATOMIC_RELAXED);
 }
 
-struct bond *bond_open(struct device *device, const char *uri, const struct device_options *options,
-		       struct device_error *error)
+int bond_open(struct bond **opened, struct device *device, const char *uri, const struct device_options *options,
+	      struct device_error *error)
 {
 	struct bond *bond = calloc(1, sizeof(*bond));
 	const struct bond_member *first;
@@ -247,12 +250,13 @@ struct bond *bond_open(struct device *device, const char *uri, const struct devi
 
 	/* It complains that the shims have no modes to be set, at every change. */
 	rte_log_set_level_pattern("pmd.net.bond*", RTE_LOG_CRIT);
-	*device = (struct device){.port = RTE_MAX_ETHPORTS};
+	*device = (struct device){.port = RTE_MAX_ETHPORTS, .kind = DEVICE_INTERFACE};
 	if (bond == NULL) {
 		snprintf(error->text, sizeof(error->text), "%.200s: out of memory", uri);
-		return NULL;
+		return -ENOMEM;
 	}
-	if (bond_parse(uri, &names, error) != 0)
+	rc = bond_parse(uri, &names, error);
+	if (rc != 0)
 		goto fail;
 	bond->count = RTE_MIN(names.count, (unsigned)BOND_MEMBERS);
 	bond->options = *options;
@@ -262,10 +266,9 @@ struct bond *bond_open(struct device *device, const char *uri, const struct devi
 		bond->members[i].bond = bond;
 		memcpy(bond->members[i].uri, names.members[i], sizeof(names.members[i]));
 	}
-	first = open_members(bond, error);
-	if (first == NULL)
+	rc = open_members(bond, &first, error);
+	if (rc != 0)
 		goto fail;
-	rc = 0;
 	for (unsigned i = 0; i < bond->count && rc == 0; i++)
 		rc = make_shim(&bond->members[i]);
 	if (rc == 0)
@@ -288,10 +291,11 @@ struct bond *bond_open(struct device *device, const char *uri, const struct devi
 		if (bond->members[i].joined && !device_link_up(&bond->members[i].device))
 			bond_leave(&bond->members[i]);
 	bond_describe_device(bond, device);
-	return bond;
+	*opened = bond;
+	return 0;
 fail:
 	bond_close(bond);
-	return NULL;
+	return rc;
 }
 
 void bond_close(struct bond *bond)

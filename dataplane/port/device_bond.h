@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * A bond: several devices as one, by DPDK's driver net_bonding.  Its URI is bond:active-backup,MEMBER,MEMBER[,...]: one
- * member carries all frames, and another one does when its link is lost.  Members are `if:` and `pci:` devices.
+ * member carries all frames, and another one does when its link is lost.  Members are `if:` devices: a PCI device that
+ * Linux asks for, or that was reset, would have to be given back and opened again here too.
  *
  * Members are opened as the ports that they could be (common/device.h), with all that this module knows of links,
  * unfinished checksums and losses, of which the driver's own members have nothing: DPDK's driver for AF_PACKET reports
@@ -17,7 +18,7 @@
 
 #include <jansson.h>
 
-#include "common/device.h"
+#include "port/device.h"
 
 enum {
 	BOND_MEMBERS = 8,
@@ -41,17 +42,21 @@ int bond_parse(const char *uri, struct bond_names *names, struct device_error *e
 
 /*
  * Open the members and the bond, and have `device` describe it: it is device_close()d by bond_close() only.  With
- * options->quiet one of the members is enough.  Returns NULL with the error filled in.
+ * options->quiet one of the members is enough.  Returns 0, or -errno with the error filled in.
  */
-struct bond *bond_open(struct device *device, const char *uri, const struct device_options *options,
-		       struct device_error *error);
+int bond_open(struct bond **bond, struct device *device, const char *uri, const struct device_options *options,
+	      struct device_error *error);
 void bond_close(struct bond *bond);
 
 /*
- * Look after the members: their links, their return.  Returns whether other members are usable, or carry frames, than
- * before.
+ * Look after the members: their links, their return.  `alone`: no worker is at the bond; without that the first member
+ * is not given to the driver, which resets it meanwhile, and still has workers receive by the last one that it had.
+ * Returns whether other members are usable, or carry frames, than before.
  */
-bool bond_watch(struct bond *bond, struct device *device);
+bool bond_watch(struct bond *bond, struct device *device, bool alone);
+
+/* Whether the driver has no member, and could have one. */
+bool bond_waits(const struct bond *bond);
 
 /* Whether a member carries frames. */
 bool bond_link_up(const struct bond *bond);
@@ -68,10 +73,13 @@ bool bond_why(const struct bond *bond, char *why, size_t size);
  */
 json_t *bond_describe(const struct bond *bond);
 
-/* A member's device, for its losses; NULL: it is not open, or there are not so many. */
+/* A member's device; NULL: it is not open, or there are not so many. */
 const struct device *bond_member(const struct bond *bond, unsigned which);
 
-/* Frames that a member's driver would not have sent as they were. */
-uint64_t bond_refused(const struct bond *bond);
+/* What a member has lost in all; that of before its device was opened is not the bond's. */
+void bond_note_losses(struct bond *bond, unsigned which, const struct device_losses *now);
+
+/* What the members have lost. */
+struct device_losses bond_losses(const struct bond *bond);
 
 #endif

@@ -24,13 +24,15 @@ struct bond_member {
 	atomic_bool open;      /* the device is */
 	bool joined;	       /* it has a link, and is the driver's to use */
 	bool usable, active;   /* as last seen by bond_watch(): joined, and whether it carries frames */
-	unsigned ticks;	       /* since it was last looked for */
+	unsigned ticks;	       /* since it was last looked for, or not taken by the driver; of one that is joined 0 */
 	atomic_ullong refused; /* frames that its device did not take as they were */
 	uint16_t shim;	       /* ethdev of the driver's member */
 	char shim_name[32];
 	const struct rte_eth_rxtx_callback *received_by[DEVICE_QUEUES], *sent_by[DEVICE_QUEUES]; /* the shim's queues */
 	char uri[BOND_MEMBER_LONGEST];
 	struct device_error problem; /* why it is not open */
+	struct device_losses before; /* as last read */
+	bool read;
 };
 
 struct bond {
@@ -40,11 +42,12 @@ struct bond {
 	unsigned count;
 	struct device_options options;
 	uint64_t unused; /* frames that came to a member while another one was active */
+	struct device_losses lost;
 	struct bond_member members[BOND_MEMBERS];
 };
 
-/* Open a member's device.  Returns false with its problem filled in. */
-bool bond_open_member(struct bond_member *member);
+/* Open a member's device.  Returns 0, or -errno with its problem filled in. */
+int bond_open_member(struct bond_member *member);
 void bond_close_member(struct bond_member *member);
 
 /* Give a member to the driver.  Returns 0 or -errno. */

@@ -25,8 +25,8 @@ static int parse_member(const char *uri, const char *begin, size_t length, struc
 
 	if (names->count == BOND_MEMBERS)
 		return refuse(error, uri, "a bond has at most 8 members");
-	if (length >= BOND_MEMBER_LONGEST || (strncmp(begin, "if:", 3) != 0 && strncmp(begin, "pci:", 4) != 0))
-		return refuse(error, uri, "a member of a bond is if:NAME or pci:ADDRESS");
+	if (length >= BOND_MEMBER_LONGEST || strncmp(begin, "if:", 3) != 0)
+		return refuse(error, uri, "a member of a bond is if:NAME");
 	snprintf(member, BOND_MEMBER_LONGEST, "%.*s", (int)length, begin);
 	for (unsigned i = 0; i < names->count; i++)
 		if (strcmp(names->members[i], member) == 0)

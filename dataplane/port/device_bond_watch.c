@@ -6,6 +6,7 @@
 
 #include <rte_mbuf.h>
 
+#include "common/grace.h"
 #include "port/device_bond_internal.h"
 
 enum {
@@ -64,6 +65,8 @@ static bool why_not(const struct bond_member *member, char *why, size_t size)
 {
 	if (!atomic_load(&member->open))
 		snprintf(why, size, "%s", member->problem.text);
+	else if (!member->joined && member->ticks > 0)
+		snprintf(why, size, "DPDK's bonding driver has not taken it");
 	else if (!member->joined)
 		device_why_down(&member->device, why, size);
 	else
@@ -103,29 +106,67 @@ static void empty(struct bond_member *member)
 		}
 }
 
-bool bond_watch(struct bond *bond, struct device *device)
+static bool could_join(const struct bond_member *member)
+{
+	return !member->joined && atomic_load(&member->open) && device_link_up(&member->device);
+}
+
+static bool has_joined(const struct bond *bond)
+{
+	for (unsigned i = 0; i < bond->count; i++)
+		if (bond->members[i].joined)
+			return true;
+	return false;
+}
+
+bool bond_waits(const struct bond *bond)
+{
+	for (unsigned i = 0; i < bond->count && !has_joined(bond); i++)
+		if (could_join(&bond->members[i]))
+			return true;
+	return false;
+}
+
+static void follow_link(struct bond_member *member, bool alone)
+{
+	if (atomic_load(&member->open)) {
+		packet_check(member->device.packets, member->device.nb_packets);
+		device_follow_mtu(&member->device);
+	}
+	if (member->joined && !device_link_up(&member->device))
+		bond_leave(member);
+	if (!could_join(member) || (!alone && !has_joined(member->bond)))
+		return;
+	/* What the driver did not take it is offered seldom. */
+	if (member->ticks > 0 && ++member->ticks < TICKS_TO_RETRY)
+		return;
+	member->ticks = bond_join(member) == 0 ? 0 : 1;
+}
+
+/* Whether a member is otherwise than it was last seen. */
+static bool has_changed(struct bond_member *member)
+{
+	const bool active = is_active(member);
+	const bool changed = active != member->active || member->joined != member->usable;
+
+	member->active = active;
+	member->usable = member->joined;
+	return changed;
+}
+
+bool bond_watch(struct bond *bond, struct device *device, bool alone)
 {
 	bool changed = false;
 
 	for (unsigned i = 0; i < bond->count; i++) {
-		struct bond_member *member = &bond->members[i];
-		bool up;
-
-		look_for(member);
-		up = atomic_load(&member->open) && device_link_up(&member->device);
-		if (atomic_load(&member->open)) {
-			packet_check(member->device.packets, member->device.nb_packets);
-			device_follow_mtu(&member->device);
-		}
-		if (member->joined && !up)
-			bond_leave(member);
-		else if (!member->joined && up)
-			bond_join(member);
-		up = is_active(member);
-		changed |= up != member->active || member->joined != member->usable;
-		member->active = up;
-		member->usable = member->joined;
+		look_for(&bond->members[i]);
+		follow_link(&bond->members[i], alone);
 	}
+	/* One that leaves makes another one active, which may come before it. */
+	for (unsigned i = 0; i < bond->count; i++)
+		changed |= has_changed(&bond->members[i]);
+	if (changed)
+		grace_wait(); /* no worker is at one any more that is not active */
 	for (unsigned i = 0; i < bond->count && bond_link_up(bond); i++)
 		if (atomic_load(&bond->members[i].open) && !bond->members[i].active)
 			empty(&bond->members[i]);
@@ -170,11 +211,30 @@ const struct device *bond_member(const struct bond *bond, unsigned which)
 	return which < bond->count && atomic_load(&bond->members[which].open) ? &bond->members[which].device : NULL;
 }
 
-uint64_t bond_refused(const struct bond *bond)
+static void add_since(uint64_t *sum, uint64_t before, uint64_t now)
 {
-	uint64_t refused = 0;
+	*sum += now > before ? now - before : 0;
+}
+
+void bond_note_losses(struct bond *bond, unsigned which, const struct device_losses *now)
+{
+	struct bond_member *member = &bond->members[which];
+
+	if (member->read) {
+		add_since(&bond->lost.missed, member->before.missed, now->missed);
+		add_since(&bond->lost.errors, member->before.errors, now->errors);
+		add_since(&bond->lost.no_buffer, member->before.no_buffer, now->no_buffer);
+		add_since(&bond->lost.refused, member->before.refused, now->refused);
+	}
+	member->before = *now;
+	member->read = true;
+}
+
+struct device_losses bond_losses(const struct bond *bond)
+{
+	struct device_losses losses = bond->lost;
 
 	for (unsigned i = 0; i < bond->count; i++)
-		refused += atomic_load(&bond->members[i].refused);
-	return refused;
+		losses.refused += atomic_load(&bond->members[i].refused);
+	return losses;
 }

@@ -86,11 +86,11 @@ struct device_losses device_losses_read(const struct device_port *port)
 
 	if (port->bond == NULL)
 		return add_losses(&port->device, port->waits_on, &losses) ? losses : port->losses;
-	losses.refused = bond_refused(port->bond);
-	for (unsigned i = 0; i < BOND_MEMBERS; i++)
-		if (bond_member(port->bond, i) != NULL)
-			add_losses(bond_member(port->bond, i), port->waits_on, &losses);
-	return losses;
+	for (unsigned i = 0; i < BOND_MEMBERS; i++, losses = (struct device_losses){0})
+		if (bond_member(port->bond, i) != NULL &&
+		    add_losses(bond_member(port->bond, i), port->waits_on, &losses))
+			bond_note_losses(port->bond, i, &losses);
+	return bond_losses(port->bond);
 }
 
 static void count(uint64_t *counter, uint64_t *before, uint64_t now)

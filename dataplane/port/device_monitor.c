@@ -244,9 +244,17 @@ static bool open_anew(struct device_port *port, bool up)
 /* A bond outlives its members. */
 static void look_at_bond(struct device_port *port)
 {
-	const bool changed = bond_watch(port->bond, &port->device);
+	const bool alone = bond_waits(port->bond);
 	char members[BOND_MEMBERS * BOND_MEMBER_LONGEST];
+	bool changed;
 
+	if (alone) {
+		atomic_store(&port->state, DEVICE_REMOVED);
+		grace_wait();
+	}
+	changed = bond_watch(port->bond, &port->device, alone);
+	if (alone)
+		atomic_store(&port->state, DEVICE_DOWN);
 	if (changed) {
 		bond_show(port->bond, members, sizeof(members));
 		log_within(&port->log, LOG_LEVEL_INFO, "device %s: frames leave by %s", port->uri, members);

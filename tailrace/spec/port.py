@@ -69,21 +69,14 @@ def _socket_path(value: str | None) -> str | None:
 
 #: As the switch has it (BOND_MEMBERS in dataplane/port/device_bond.h).
 MOST_MEMBERS = 8
-_MEMBER_KEYS = ("if", "pci")
 
 
 def _member_uri(value: Any) -> str:
-    """if:eth1 of eth1 or {if: eth1}; pci:0000:3b:00.0 of {pci: 0000:3b:00.0}."""
-    kind, name = "if", value
-    if isinstance(value, dict) and len(value) == 1 and set(value) <= set(_MEMBER_KEYS):
-        ((kind, name),) = value.items()
+    """if:eth1 of eth1 or {if: eth1}."""
+    name = value["if"] if isinstance(value, dict) and set(value) == {"if"} else value
     if not isinstance(name, str):
-        raise ValueError(f"{units.shown(value)} is no member; expected an interface's name or {{pci: ADDRESS}}")
-    name = name.removeprefix(f"{kind}:")
-    if kind == "pci":
-        if not re.fullmatch(PCI_ADDRESS, name):
-            raise ValueError(f"{name!r} is no PCI address; expected one such as 0000:3b:00.0")
-        return f"pci:{name.lower()}"
+        raise ValueError(f"{units.shown(value)} is no member; expected an interface's name")
+    name = name.removeprefix("if:")
     if not is_interface_name(name):
         raise ValueError(f"{name!r} is no interface's name; {INTERFACE_NAME}")
     return f"if:{name}"
@@ -94,10 +87,9 @@ _MEMBER_SCHEMA: dict[str, Any] = {
         {"type": "string", "description": "a Linux interface"},
         {
             "type": "object",
-            "properties": {key: {"type": "string"} for key in _MEMBER_KEYS},
+            "properties": {"if": {"type": "string"}},
+            "required": ["if"],
             "additionalProperties": False,
-            "minProperties": 1,
-            "maxProperties": 1,
         },
     ]
 }
@@ -108,8 +100,7 @@ class Bond(Model):
 
     members: list[Annotated[str, BeforeValidator(_member_uri), WithJsonSchema(_MEMBER_SCHEMA)]] = Field(
         json_schema_extra={"minItems": 2, "maxItems": MOST_MEMBERS},
-        description="two devices or more: interfaces by name, or {pci: ADDRESS}; at first the first one with a link is "
-        "active",
+        description="two interfaces or more; at first the first one with a link is active",
     )
     mode: Literal["active-backup"] = Field(
         "active-backup", description="active-backup: one member carries all frames, and another if its link is lost"
