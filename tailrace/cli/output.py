@@ -19,6 +19,7 @@ from types import FrameType
 from typing import TYPE_CHECKING, Any
 
 from tailrace.errors import Declined, ExitCode, Interrupted, TailraceError
+from tailrace.process.interrupt import put_off
 from tailrace.process.plain import MOST_ERROR, PlainFormatter, plain, plain_lines
 
 if TYPE_CHECKING:
@@ -166,14 +167,15 @@ def outlives_terminal() -> bool:
 def orderly() -> Iterator[None]:
     """SIGTERM and SIGHUP end the command as Ctrl-C does: in order, with everything taken down."""
 
-    def interrupt(number: int, _frame: FrameType | None) -> None:
-        raise KeyboardInterrupt(f"ended by {signal.Signals(number).name}")
+    def interrupt(number: int, frame: FrameType | None) -> None:
+        if not put_off(number, frame):
+            raise KeyboardInterrupt(f"ended by {signal.Signals(number).name}" if number != signal.SIGINT else "")
 
     signal.signal(signal.SIGTERM, interrupt)
     if not outlives_terminal():
         signal.signal(signal.SIGHUP, interrupt)
     # A parent that ignores Ctrl-C for its background jobs (sh -c 'tailrace ... &') does not mean us.
-    signal.signal(signal.SIGINT, signal.default_int_handler)
+    signal.signal(signal.SIGINT, interrupt)
     yield
 
 

@@ -66,6 +66,7 @@ from tailrace.node.status import status
 from tailrace.node.supervisor import Supervisor
 from tailrace.plan.make import make_plan
 from tailrace.plan.planned import Plan
+from tailrace.process.interrupt import put_off
 from tailrace.process.plain import PlainFormatter, plain_lines
 from tailrace.process.process import ProcessId
 from tailrace.process.systemd import enter
@@ -250,8 +251,10 @@ class Service:
         self._cancelled = None
         return result
 
-    def _interrupted(self, _number: int, _frame: FrameType | None) -> None:
+    def _interrupted(self, number: int, frame: FrameType | None) -> None:
         """A cancel reaches the main thread as SIGINT, and so does Ctrl-C of who runs the service in a terminal."""
+        if put_off(number, frame):
+            return
         if self._cancelled is not None:
             work, why = self._cancelled
             self._cancelled = None
