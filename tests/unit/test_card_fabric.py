@@ -19,7 +19,7 @@ from tailrace.measure.stand import Scene, SceneFunction
 from tailrace.resources.virtual_functions import FunctionsRefused, Why
 from tailrace.spec.tests import Matrix
 from tailrace.state.card_functions import take_functions
-from tailrace.state.record import Record, State
+from tailrace.state.record import State
 
 ONE = Cabling(("ens1f0",))
 TWO = Cabling(("ens1f0", CARD), ("ens2f0", "ens2f1"))
@@ -29,18 +29,6 @@ TWO = Cabling(("ens1f0", CARD), ("ens2f0", "ens2f1"))
 def scene(functions: int, *, outside: bool = False) -> Scene:
     names = tuple(SceneFunction(f"f{number}") for number in range(functions))
     return Scene("chain", names, "passthrough", "wire" if outside else "passthrough")
-
-
-@pytest.fixture
-def kernel(tmp_path: Path) -> SriovKernel:
-    add_card(tmp_path / "root")
-    return SriovKernel(tmp_path / "root")
-
-
-@pytest.fixture
-def state(tmp_path: Path) -> State:
-    (tmp_path / "state").mkdir()
-    return State(tmp_path / "state", Record(boot=""))
 
 
 def test_each_hop_is_a_vlan_with_the_addresses_of_the_frames(kernel: SriovKernel) -> None:

@@ -68,18 +68,6 @@ def planned(number: int, *, functions: int = 2, **settings: Any) -> dict[str, Pl
     return {f"ports.port{number}": PlannedVf("ens1f0", CARD, number, function_at(number), functions, settings)}
 
 
-@pytest.fixture
-def kernel(tmp_path: Path) -> SriovKernel:
-    add_card(tmp_path / "root")
-    return SriovKernel(tmp_path / "root")
-
-
-@pytest.fixture
-def state(tmp_path: Path) -> State:
-    (tmp_path / "state").mkdir()
-    return State(tmp_path / "state", Record(boot=""))
-
-
 def files(kernel: SriovKernel) -> dict[str, str]:
     """Everything of the card and of PCI, as text or as what a link leads to."""
     found = {}

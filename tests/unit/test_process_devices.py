@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 from machines import make
-from sriov_kernel import CARD, SriovKernel, add_card, function_at
+from sriov_kernel import CARD, SriovKernel, function_at
 from test_card_functions import Card, planned
 
 from tailrace.errors import Mistake
@@ -18,19 +18,7 @@ from tailrace.resources.place import Place
 from tailrace.resources.virtual_functions import FunctionRefused, Why, vfio_group
 from tailrace.spec.load import parse_spec
 from tailrace.state.card_functions import take_functions
-from tailrace.state.record import Record, State
-
-
-@pytest.fixture
-def kernel(tmp_path: Path) -> SriovKernel:
-    add_card(tmp_path / "root")
-    return SriovKernel(tmp_path / "root")
-
-
-@pytest.fixture
-def state(tmp_path: Path) -> State:
-    (tmp_path / "state").mkdir()
-    return State(tmp_path / "state", Record(boot=""))
+from tailrace.state.record import State
 
 
 def test_a_sandbox_sees_its_devices_and_their_groups(kernel: SriovKernel, state: State) -> None:
