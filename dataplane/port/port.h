@@ -25,6 +25,7 @@ struct port_queue {
 	/* For the worker that takes frames from the queue. */
 	struct queue_counters *counters; /* on the page */
 	uint64_t blocked_since;		 /* TSC; 0 while its frames' receiver takes them */
+	uint64_t patient_since;		 /* TSC: when their patience began; 0: it has not */
 	bool kept_off;			 /* another worker had its frames' receiver when last polled */
 	unsigned nb_unread;		 /* frames of a device that nobody has taken: they are read before any other */
 	struct device_cut cut;		 /* the rest of a device's frame: it comes next */

@@ -41,13 +41,13 @@ static unsigned guest_gone(struct source *source, struct virtqueue *from, const 
 	const unsigned queue = source->egress.queue;
 
 	vring_notify(from, NULL);
-	if (vring_available(from, 1) == 0)
-		return 0;
 	/* Asked after the frames were seen: while this worker was kept off its core, the ring may have come, then they.
 	 */
+	if (vring_available(from, 1) == 0)
+		return 0;
 	if ((port_pauses(to, queue) ||
 	     (queue > 0 && port_receiver(to, 0) != NULL && !port_receiver_faulted(to, queue))) &&
-	    !source_patience_ended(source, round))
+	    (port_receiver(to, queue) != NULL || !source_patience_ended(source, round)))
 		return 0;
 	source_unblocked(source, round);
 	return discard_down(source, from);

@@ -9,6 +9,12 @@ bool egress_up(const struct egress *egress)
 						 : port_receiver(egress->port, egress->queue) != NULL;
 }
 
+bool egress_gone(const struct egress *egress)
+{
+	return egress->port->kind == PORT_DEVICE ? !device_sends(&egress->port->device)
+						 : !port_pauses(egress->port, egress->queue);
+}
+
 bool egress_lacks_buffers(const struct egress *egress)
 {
 	return egress->port->kind == PORT_DEVICE && egress->port->queues[egress->queue].nb_held == 0 &&

@@ -80,6 +80,9 @@ void egress_drop_rest(const struct egress *egress, unsigned n);
 /* Is there somebody who could be given frames? */
 bool egress_up(const struct egress *egress);
 
+/* Is there nobody, and are frames not to wait until there is? */
+bool egress_gone(const struct egress *egress);
+
 /* Of frames that egress_write() left: is it not the device that has no room for them, but the switch no buffers? */
 bool egress_lacks_buffers(const struct egress *egress);
 

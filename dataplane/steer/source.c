@@ -35,6 +35,7 @@ void source_waited(struct source *source, const struct round *round)
 		gaps_waited(round->gaps, queue->blocked_since, round->now, source->from->number,
 			    source->egress.port->number);
 	queue->blocked_since = 0;
+	queue->patient_since = 0;
 }
 
 void source_begin(struct source *source)

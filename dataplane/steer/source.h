@@ -97,7 +97,10 @@ static inline bool source_awaits(const struct source *source)
 	       port_receiver(to, source->egress.queue) == NULL;
 }
 
-/* The receiver took nothing.  Has it been full, or gone, for longer than frames are kept waiting? */
+/*
+ * The receiver took nothing.  Has it been full, or gone, for longer than frames are kept waiting?  For one that is
+ * awaited that time begins when it is there: it may have no buffers yet.
+ */
 static inline bool source_patience_ended(struct source *source, const struct round *round)
 {
 	struct port_queue *queue = source_entry(source);
@@ -105,7 +108,11 @@ static inline bool source_patience_ended(struct source *source, const struct rou
 	egress_counters(&source->egress)->blocked_polls++;
 	if (queue->blocked_since == 0)
 		queue->blocked_since = round->now;
-	return round->now - queue->blocked_since > round->patience && !source_awaits(source);
+	if (source_awaits(source))
+		queue->patient_since = 0;
+	else if (queue->patient_since == 0)
+		queue->patient_since = round->now;
+	return queue->patient_since != 0 && round->now - queue->patient_since > round->patience;
 }
 
 /* Note that frames have waited for the receiver until now. */

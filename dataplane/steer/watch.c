@@ -346,12 +346,17 @@ struct given egress_give_watched(const struct source *source, const struct egres
 	return given;
 }
 
-/* The receiver has no room for what its rate would allow.  Has it had none for longer than frames are kept waiting? */
-static bool full_too_long(struct shaper *shaper, const struct round *round)
+/*
+ * The receiver has no room for what its rate would allow.  Has it had none for longer than frames are kept waiting?
+ * While it is not there at all it is not full.
+ */
+static bool full_too_long(struct shaper *shaper, bool up, const struct round *round)
 {
-	if (shaper->full_since == 0)
+	if (!up)
+		shaper->full_since = 0;
+	else if (shaper->full_since == 0)
 		shaper->full_since = round->now;
-	return round->now - shaper->full_since > round->patience;
+	return up && round->now - shaper->full_since > round->patience;
 }
 
 /* Of frames out of a queue of the switch's own. */
@@ -432,8 +437,7 @@ void egress_drain(const struct source *source, const struct egress *egress, cons
 	shaper_remove(shaper, given.dealt);
 	if (given.dealt > 0 || given.admitted == 0)
 		shaper->full_since = 0;
-	else if (!egress_up(&to) ? egress->port->kind == PORT_DEVICE || !port_pauses(egress->port, egress->queue)
-				 : full_too_long(shaper, round))
+	else if (egress_gone(&to) || full_too_long(shaper, egress_up(&to), round))
 		egress_drop_rest(&to, shaper_clear(shaper));
 }
 

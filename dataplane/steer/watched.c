@@ -49,7 +49,7 @@ static unsigned give_all(struct source *source, struct burst *burst, bool may_wa
 		return burst->count;
 	if (unlikely(given.kept_off) && may_wait)
 		return 0;
-	if (egress_up(egress) && may_wait &&
+	if (!egress_gone(egress) && may_wait &&
 	    (given.dealt > 0 || given.admitted == 0 || !source_patience_ended(source, round)))
 		return given.dealt;
 	egress_drop(source, egress, burst, which, burst->count, given, round);
