@@ -190,5 +190,5 @@ def test_a_machine_that_cannot_say_where_it_is_now(switch: RunningSwitch, tmp_pa
         begin_to_migrate(source, target, BANDWIDTH)
         wait_migration(source, target, "completed")
         target.execute("cont")
-        wait_until(lambda: is_at("there"), "it is known where it is now", 20)
+        wait_until(lambda: is_at("there"), "it is known where it is now")
         assert linux.counter(target, "tx_packets") == said, "it has said nothing itself"

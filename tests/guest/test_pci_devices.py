@@ -59,7 +59,7 @@ def test_frames_cross_a_function_between_two_nics(switch: SwitchInside, nics: Ni
 def test_a_function_on_huge_pages_opens_its_own_nics_and_no_other(nics: NicMachine) -> None:
     ports = " ".join(f"--port {nics.uri(name)}" for name in ("left", "right"))
     function = nics.machine.begin(f"exec tailrace-vnf skeleton --huge --memory 64 {ports}")
-    wait_until(lambda: "forwarding" in function.output(), "it forwards", 20)
+    wait_until(lambda: "forwarding" in function.output(), "it forwards")
     assert nics.groups("tailrace-vnf") == 2
     wanted = PLAIN[:BURST]
     for frame_ in wanted:

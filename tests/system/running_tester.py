@@ -66,7 +66,7 @@ class RunningTester:
         """Frames that every stream has sent at the least."""
         return min(each["sent"] for each in self.call("trial.status")["streams"])
 
-    def wait_more(self, count: int, seconds: float = 30) -> None:
+    def wait_more(self, count: int, seconds: float = 60) -> None:
         """Return when so many more frames of each stream have arrived."""
 
         def received() -> list[int]:

@@ -257,8 +257,8 @@ def test_connections_outlive_a_crash(scene: Scene) -> None:
         process = scene.command.process("lb")
         assert process is not None
         os.kill(process["pid"], 9)
-        wait_until(lambda: scene.command.process("lb@2"), 30)
-        wait_until(scene.all_up, 30)
+        wait_until(lambda: scene.command.process("lb@2"))
+        wait_until(scene.all_up)
         assert talk.end() == address
 
 

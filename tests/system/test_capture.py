@@ -35,7 +35,7 @@ class Capture:
     def wait(self) -> Capture:
         """Until the switch copies."""
         folder = self.watched.switch.folder
-        wait_until(lambda: bool(list(folder.glob("page.capture-*.0"))), "the capture has begun", 30)
+        wait_until(lambda: bool(list(folder.glob("page.capture-*.0"))), "the capture has begun")
         return self
 
     def end(self, number: int | None = signal.SIGINT, status: int = 0) -> dict[str, Any]:
@@ -82,7 +82,7 @@ def test_direction_match_snaplen_and_count(asan_binaries: Path, tailrace: Path, 
         second = Capture(
             tailrace, watched, "--chain", "x", "--match", "source=198.18.1.7/32,protocol=udp", "--count", "10", two
         )  # fmt: skip
-        wait_until(lambda: len(list(tmp_path.glob("page.capture-*.0"))) == 2, "both have begun", 30)
+        wait_until(lambda: len(list(tmp_path.glob("page.capture-*.0"))) == 2, "both have begun")
         result = watched.tester.trial(both_ways(5_000, frames=[512], flows=16), 0.5)
         assert first.end()["frames"] == result["streams"][0]["sent"]
         done = second.end(None)
@@ -153,7 +153,7 @@ def test_a_reader_that_is_killed_leaves_nothing_for_long(asan_binaries: Path, ta
         capture = Capture(tailrace, watched, "--port", "a", tmp_path / "x.pcap").wait()
         capture.process.kill()
         capture.process.communicate()
-        wait_until(lambda: not list(tmp_path.glob("page.capture-*")), "the capture has ended", 20)
+        wait_until(lambda: not list(tmp_path.glob("page.capture-*")), "the capture has ended")
         assert "its reader has not been heard of" in watched.switch.log.read_text()
 
 

@@ -349,7 +349,7 @@ def test_changes_beside_a_chain_cost_it_nothing(binaries: Path, tmp_path: Path, 
     tester = RunningTester(binaries / "tester/tailrace-tester", tmp_path, ends)
     for name in ends:
         switch.wait_state(name, "up")
-    tester.start([stream("there", "a", "b", 5000), stream("back", "b", "a", 5000)], 60, wait=1.0)
+    tester.start([stream("there", "a", "b", 5000), stream("back", "b", "a", 5000)], 3600, wait=1.0)
     tester.wait_sent(100)
     for number in range(15):
         added = {f"p{number}.{side}": guest(tmp_path, f"p{number}.{side}") for side in range(4)}
@@ -379,7 +379,7 @@ def test_replacing_a_function_costs_other_chains_nothing(binaries: Path, tmp_pat
     )
     for name in paths:
         switch.wait_state(name, "up")
-    tester.start([stream("beside", "c", "d", 5000), stream("through", "a", "b", 2000)], 60, wait=1.0)
+    tester.start([stream("beside", "c", "d", 5000), stream("through", "a", "b", 2000)], 3600, wait=1.0)
     tester.wait_sent(200)
     rounds = 8
     for number in range(rounds):

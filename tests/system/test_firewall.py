@@ -195,7 +195,7 @@ def test_rules_are_there_again_after_a_crash(scene: Scene) -> None:
     process = scene.command.process("fw")
     assert process is not None
     os.kill(process["pid"], 9)
-    wait_until(lambda: scene.command.process("fw@2"), 30)
+    wait_until(lambda: scene.command.process("fw@2"))
     wait_until(partial(scene.left.reaches, scene.right.addresses[4]))
     assert not scene.right.reaches(scene.left.addresses[4], "-W", "1")
 

@@ -234,7 +234,7 @@ def test_a_front_end_that_comes_back_is_found_at_once(
 
 def wait_forwards(switch: RunningSwitch) -> None:
     sent = switch.counters("b")["sent_packets"]
-    wait_until(lambda: switch.counters("b")["sent_packets"] > sent, "it resumes", 20)
+    wait_until(lambda: switch.counters("b")["sent_packets"] > sent, "it resumes")
 
 
 @pytest.fixture
@@ -279,7 +279,7 @@ def test_testpmd_outlives_the_switch(binaries: Path, stage: Path, packed: int) -
     testpmd = subprocess.Popen(arguments, stdout=log, stderr=log, stdin=subprocess.DEVNULL)
     tester = None
     try:
-        wait_until(lambda: (inner_folder / "a.sock").exists(), "testpmd listens", 20)
+        wait_until(lambda: (inner_folder / "a.sock").exists(), "testpmd listens")
         inner = start_switch(binaries, inner_folder)
         for name in ("first", "last"):
             outer.wait_state(name, "up")
@@ -290,9 +290,9 @@ def test_testpmd_outlives_the_switch(binaries: Path, stage: Path, packed: int) -
             stage,
             {name: f"vhost:{outer_folder}/{name}.sock" for name in ("in", "out")},
         )
-        tester.start([stream("there", "in", "out", 20_000)], 6.0)
+        tester.start([stream("there", "in", "out", 20_000)], 3600)
         for _ in range(3):
-            time.sleep(1)
+            tester.wait_more(1000)
             inner.control.close()
             inner.process.kill()
             inner.process.wait()
@@ -300,8 +300,9 @@ def test_testpmd_outlives_the_switch(binaries: Path, stage: Path, packed: int) -
             for name in ("a", "b"):
                 inner.wait_state(name, "up")
             wait_forwards(inner)
+        tester.wait_more(1000)
+        tester.call("trial.stop")
         (result,) = tester.wait_end()["streams"]
-        assert result["received"] > result["sent"] / 2
         assert result["duplicate"] == result["out_of_sequence"] == result["beyond_window"] == result["foreign"] == 0
         assert result["lost"] == result["sent"] - result["received"]
     finally:

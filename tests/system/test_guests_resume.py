@@ -263,7 +263,7 @@ def test_every_guest_goes_on(asan_binaries: Path, tmp_path: Path, way: str, pack
     shape = WAYS[way](tmp_path)
     with scene(asan_binaries, tmp_path, shape, packed) as stage:
         tester = stage.begin()
-        tester.start(shape.streams, 120)
+        tester.start(shape.streams, 3600)
         wait_more(tester)
         where = stage.flows()
         for _ in range(KILLS):

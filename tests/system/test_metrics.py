@@ -100,8 +100,8 @@ def test_flows_that_found_no_slot_are_reported(command: Command, binaries: Path)
     ports = {name: f"vhost:{command.state / 'sockets' / f'tester.{name}'}.sock" for name in "ab"}
     tester = beside_a_node(binaries, command.folder, ports)
     try:
-        tester.start([stream("there", "a", "b", 300_000, flows=1_000_000)], 60.0)
-        wait_until(lambda: command.status()["functions"][0]["crowded"] > 0, 60)
+        tester.start([stream("there", "a", "b", 300_000, flows=1_000_000)], 3600)
+        wait_until(lambda: command.status()["functions"][0]["crowded"] > 0, 180)
         tester.call("trial.stop")
         tester.wait_end()
     finally:

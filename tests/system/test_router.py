@@ -230,7 +230,7 @@ def test_what_was_set_in_its_namespace_outlives_the_function(scene: Scene) -> No
     process = scene.command.process("edge@2")
     assert process is not None
     os.kill(process["pid"], 9)
-    wait_until(lambda: scene.command.process("edge@3"), 30)
+    wait_until(lambda: scene.command.process("edge@3"))
     wait_until(partial(left.reaches, "192.0.2.9"))
     # What the spec says no more is gone, and nothing else.
     spec = scene.command.spec(spec_of(left, right, "{203.0.113.0/24: 198.18.79.2}"))

@@ -98,7 +98,7 @@ def test_a_station_is_forgotten_when_it_is_not_seen(switch: RunningSwitch) -> No
     with bridged(switch, {"p1": {}, "p2": {}, "p3": {}}, ageing=1) as guests:
         guests.send("p1", to(ALL, 1))
         assert guests.where("p2", to(1, 2)) == "p1"
-        wait_until(lambda: not lan(switch)["macs"], "nothing is learned any more", 20)
+        wait_until(lambda: not lan(switch)["macs"], "nothing is learned any more")
         assert set(guests.send("p2", to(1, 2))) == {"p1", "p3"}
 
 

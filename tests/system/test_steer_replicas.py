@@ -158,7 +158,7 @@ def test_a_drained_replica_has_no_flows_left(switch: RunningSwitch, guests: Gues
     guests.spread("a", FLOWS[:64])
     assert flows_left(switch)["fw1"] > 0
     set_replicas(switch, 3, fw1="draining")
-    wait_until(lambda: flows_left(switch)["fw1"] == 0, "no flow is left", 20)
+    wait_until(lambda: flows_left(switch)["fw1"] == 0, "no flow is left")
     assert "fw1.l" not in guests.spread("a", FLOWS[:64])
 
 

@@ -39,7 +39,7 @@ def all_records(tester: RunningTester, kept: int = 0) -> list[dict[str, Any]]:
         found.extend(answer["records"])
         return bool(answer["ended"]) and not answer["records"]
 
-    wait_until(ended, "the trial's end", 30)
+    wait_until(ended, "the trial's end")
     return found
 
 

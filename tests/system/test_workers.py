@@ -99,7 +99,7 @@ def test_moving_beside_traffic_reorders_and_loses_nothing(binaries: Path, tmp_pa
     tester = RunningTester(binaries / "tester/tailrace-tester", tmp_path, ends)
     for name in ends:
         switch.wait_state(name, "up")
-    tester.start(both_ways(5000), 60, wait=3.0)
+    tester.start(both_ways(5000), 3600, wait=3.0)
     tester.wait_sent(100)
     for number in range(20):
         switch.patch(workers={"pins": {"a/0": number % 2, "b/0": number // 2 % 2}})
