@@ -77,12 +77,12 @@ class FrontEnd:
 
     def connect(self, path: Path) -> None:
         self.socket = socket.socket(socket.AF_UNIX)
-        self.socket.settimeout(10)
+        self.socket.settimeout(60)
         self.socket.connect(str(path))
 
     def accept(self, listener: socket.socket) -> None:
         self.socket, _ = listener.accept()
-        self.socket.settimeout(10)
+        self.socket.settimeout(60)
 
     def send_message(self, request: int, payload: bytes = b"", fds: tuple[int, ...] = (), flags: int = 1) -> None:
         assert self.socket is not None

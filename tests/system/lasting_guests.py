@@ -58,7 +58,7 @@ class Pair:
         self.listeners = {}
         for name in self.guests:
             self.listeners[name] = socket.socket(socket.AF_UNIX)
-            self.listeners[name].settimeout(10)
+            self.listeners[name].settimeout(60)
             self.listeners[name].bind(str(folder / f"{name}.sock"))
             (folder / f"{name}.sock").chmod(0o666)  # the switch that connects may be another user
             self.listeners[name].listen()

@@ -71,7 +71,7 @@ import socket, sys
 kind, address, port, times = getattr(socket, sys.argv[1]), sys.argv[2], int(sys.argv[3]), int(sys.argv[4])
 for _ in range(times):
     with socket.socket(socket.AF_INET6 if ":" in address else socket.AF_INET, kind) as client:
-        client.settimeout(20)
+        client.settimeout(60)
         client.connect((address, port))
         client.sendall(b"who\\n")
         print(client.recv(100).decode().strip())

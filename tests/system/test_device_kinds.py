@@ -170,7 +170,7 @@ def test_linuxs_own_stack_behind_a_tap(network: Network, switch: RunningSwitch, 
 
     server = network.socket(socket.AF_INET, socket.SOCK_DGRAM)
     server.bind(("198.18.9.1", 7777))
-    server.settimeout(10)
+    server.settimeout(60)
     payload = b"over the tap"
     datagram = struct.pack(">HHHH", 5555, 7777, 8 + len(payload), 0) + payload
     header = struct.pack(">BBHHHBBH", 0x45, 0, 20 + len(datagram), 1, 0, 64, 17, 0) + mine + yours

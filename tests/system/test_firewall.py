@@ -127,7 +127,7 @@ ASKS = """
 import errno, socket, sys
 to, port, kind = sys.argv[1], int(sys.argv[2]), getattr(socket, sys.argv[3])
 client = socket.socket(socket.AF_INET6 if ":" in to else socket.AF_INET, kind)
-client.settimeout(20)
+client.settimeout(60)
 try:
     client.connect((to, port))
     client.send(b"anybody there?")

@@ -464,7 +464,7 @@ def test_half_a_message_holds_up_nobody(switch: RunningSwitch) -> None:
     """The rest may take a second. Nobody waits for it: the thread that reads messages reads what is there."""
     path = switch.add_guest("lonely")
     with socket.socket(socket.AF_UNIX) as client:
-        client.settimeout(10)
+        client.settimeout(60)
         client.connect(str(path))
         client.sendall(struct.pack("<III", SET_FEATURES, 1, 8))
         other = GuestPair(switch, ("c", "d"))
@@ -475,7 +475,7 @@ def test_half_a_message_holds_up_nobody(switch: RunningSwitch) -> None:
 
 def test_a_message_that_comes_byte_by_byte_is_a_message(switch: RunningSwitch) -> None:
     with socket.socket(socket.AF_UNIX) as client:
-        client.settimeout(10)
+        client.settimeout(60)
         client.connect(str(switch.add_guest("slow")))
         for _ in range(3):
             for byte in struct.pack("<III", GET_FEATURES, 1, 0):
@@ -504,7 +504,7 @@ def test_connections_that_close_in_mid_message(switch: RunningSwitch) -> None:
 def test_one_that_says_nothing_gives_way(switch: RunningSwitch) -> None:
     path = switch.add_guest("lonely")
     with socket.socket(socket.AF_UNIX) as silent:
-        silent.settimeout(10)
+        silent.settimeout(60)
         silent.connect(str(path))
         guest = FrontEnd()
         guest.start(path)
@@ -589,7 +589,7 @@ def test_messages_out_of_order(switch: RunningSwitch, beside: GuestPair, message
 @pytest.mark.parametrize("size", [273, 1 << 16, 2**31, 2**32 - 1])
 def test_messages_longer_than_any(switch: RunningSwitch, size: int) -> None:
     with socket.socket(socket.AF_UNIX) as client:
-        client.settimeout(10)
+        client.settimeout(60)
         client.connect(str(switch.add_guest("long")))
         client.sendall(struct.pack("<III", SET_MEM_TABLE, 1, size) + bytes(200))
         with suppress(ConnectionResetError):
@@ -599,7 +599,7 @@ def test_messages_longer_than_any(switch: RunningSwitch, size: int) -> None:
 @pytest.mark.parametrize("flags", [0, 2, 3, 1 | 4])
 def test_messages_of_another_version(switch: RunningSwitch, flags: int) -> None:
     with socket.socket(socket.AF_UNIX) as client:
-        client.settimeout(10)
+        client.settimeout(60)
         client.connect(str(switch.add_guest("other")))
         client.sendall(struct.pack("<III", GET_FEATURES, flags, 0))
         assert client.recv(1) == b""

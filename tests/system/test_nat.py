@@ -51,7 +51,7 @@ serve(socket.SOCK_STREAM)
 CLIENT = """
 import socket, sys
 client = socket.socket(socket.AF_INET, getattr(socket, sys.argv[1]))
-client.settimeout(20)
+client.settimeout(60)
 client.bind(("", int(sys.argv[3])))
 client.connect((sys.argv[2], 7))
 client.send(b"who")

@@ -96,7 +96,7 @@ def test_it_serves_as_another_user_without_capabilities_and_filtered(asan_binari
 def listens(path: Path, mode: int) -> socket.socket:
     """As QEMU does that root has started, but for the mode."""
     listener = socket.socket(socket.AF_UNIX)
-    listener.settimeout(10)
+    listener.settimeout(60)
     listener.bind(str(path))
     path.chmod(mode)
     listener.listen()

@@ -307,7 +307,7 @@ def test_the_last_replica_leaves_the_others_out(command: Command) -> None:
 def test_a_client_that_has_said_all_is_answered(command: Command) -> None:
     command("up", command.spec(PLAIN))
     with socket.socket(socket.AF_UNIX) as client:
-        client.settimeout(10)
+        client.settimeout(60)
         client.connect(str(command.state / "look.socket"))
         client.sendall(b'{"jsonrpc":"2.0","id":1,"method":"node.status"}\n')
         client.shutdown(socket.SHUT_WR)

@@ -315,7 +315,7 @@ def test_a_second_switch_on_the_same_socket_says_so(switch: RunningSwitch, asan_
 def test_rubbish_on_the_control_socket_is_answered_and_survived(switch: RunningSwitch) -> None:
     for rubbish in (b"\x00\xff\xfe\n", b"{}\n", b"[]\n", b'{"method": 3}\n', b'{"method":"version","params":[1]}\n'):
         with socket.socket(socket.AF_UNIX) as client:
-            client.settimeout(10)
+            client.settimeout(60)
             client.connect(str(switch.folder / "control"))
             client.sendall(rubbish)
             assert b'"error"' in client.recv(4096)
@@ -335,7 +335,7 @@ def test_an_answer_comes_in_one_piece(switch: RunningSwitch, ahead: int) -> None
     """Whoever goes before the switch on its core is woken by the first piece, and would have to wait for the next."""
     os.sched_setaffinity(switch.process.pid, {ahead})
     with socket.socket(socket.AF_UNIX) as client:
-        client.settimeout(10)
+        client.settimeout(60)
         client.connect(str(switch.folder / "control"))
         for number in range(20):
             client.sendall(b'{"jsonrpc": "2.0", "id": %d, "method": "version"}\n' % number)
@@ -357,7 +357,7 @@ def test_a_caller_for_whom_no_descriptor_is_left_is_turned_away(switch: RunningS
             callers.append(socket.socket(socket.AF_UNIX))
             callers[-1].connect(str(switch.folder / "control"))
             switch.call("version")
-        callers[-1].settimeout(10)
+        callers[-1].settimeout(60)
         assert callers[-1].recv(1) == b""
     finally:
         resource.prlimit(switch.process.pid, resource.RLIMIT_NOFILE, before)

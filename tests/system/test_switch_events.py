@@ -32,7 +32,7 @@ class Listener:
 
     def __init__(self, switch: RunningSwitch) -> None:
         self.socket = socket.socket(socket.AF_UNIX)
-        self.socket.settimeout(10)
+        self.socket.settimeout(60)
         self.socket.connect(str(switch.folder / "control"))
         self.socket.sendall(b'{"jsonrpc":"2.0","id":1,"method":"events.subscribe"}\n')
         self.stream = self.socket.makefile("rb")
