@@ -9,7 +9,7 @@ from typing import Any
 from tailrace.kernel.tree import Tree
 from tailrace.plan.usable import with_roles
 from tailrace.resources.claim import Claim, Part
-from tailrace.resources.claims import holder
+from tailrace.resources.claims import workers
 from tailrace.resources.conflict import room
 from tailrace.resources.ledger import claims, unreadable
 from tailrace.resources.topology import Cpu, Node, Topology, read_topology
@@ -48,8 +48,8 @@ def _cpu(cpu: Cpu, held: Sequence[Claim], *, live: bool) -> dict[str, Any]:
 
     exclusive = [whose(claim) for claim in held if cpu.number in claim.exclusive]
     shared = [whose(claim) for claim in held if cpu.number in claim.shared]
-    if not exclusive and live and (process := holder(cpu.number)) is not None:
-        exclusive = [f"a switch's worker, process {process}"]  # another user's, or one that no node has started
+    if not exclusive and live:
+        exclusive = [worker.words for worker in workers([cpu.number]).values()]
     return {
         "cpu": cpu.number,
         "node": cpu.node,

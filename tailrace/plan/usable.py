@@ -3,17 +3,25 @@ roles."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Protocol
 
 from tailrace.errors import Failure
 from tailrace.host.in_force import roles_in_force
 from tailrace.kernel.cpus import show_list
 from tailrace.kernel.tree import Tree
-from tailrace.resources.claim import Claim
-from tailrace.resources.ledger import exclusive_of_others
+from tailrace.resources.claims import workers
+from tailrace.resources.ledger import exclusive_of_others, own_claim
 from tailrace.resources.topology import Cpu, Role, allowed_cpus
+
+
+class Holder(Protocol):
+    """Who polls on a CPU: what a node has claimed, or a switch's worker."""
+
+    @property
+    def words(self) -> str: ...
 
 
 @dataclass(frozen=True)
@@ -28,10 +36,12 @@ class Usable:
 
 
 def usable_cpus(own: Collection[Path] = (), *, named: Collection[int] = (), least: int = 1) -> Usable:
-    """Those of this machine: without what is held for other state folders than these, unless it is named or fewer than
-    the least number of cores would be left. It never fails: what cannot be read is noted."""
+    """Those of this machine: without what others than these state folders hold, unless it is named or fewer than the
+    least number of cores would be left. It never fails: what cannot be read is noted."""
     found = with_roles(allowed_cpus(), Tree())
-    return left_to_others(found, exclusive_of_others(own), named, least)
+    ours = {cpu for folder in own if (claim := own_claim(folder)) is not None for cpu in claim.exclusive}
+    others = workers((cpu.number for cpu in found.cpus), ours)
+    return left_to_others(found, {**others, **exclusive_of_others(own)}, named, least, others)
 
 
 def with_roles(cpus: Sequence[Cpu], tree: Tree) -> Usable:
@@ -46,25 +56,35 @@ def with_roles(cpus: Sequence[Cpu], tree: Tree) -> Usable:
     return Usable([replace(cpu, role=Role(roles.role(cpu.number), profile)) for cpu in cpus])
 
 
-def left_to_others(found: Usable, held: dict[int, Claim], named: Collection[int], least: int) -> Usable:
-    """What is found without the cores that others hold, as far as that leaves enough."""
+def left_to_others(
+    found: Usable, held: Mapping[int, Holder], named: Collection[int], least: int, switches: Collection[int] = ()
+) -> Usable:
+    """What is found without the cores that others hold, as far as that leaves enough. Where it does not, those that
+    other switches' workers have are left to them: no two switches can have one."""
     core_of = {cpu.number: cpu.core for cpu in found.cpus}
     for number in (cpu for cpu in named if cpu not in held):
-        for cpu, claim in held.items():
+        for cpu, holder in held.items():
             if cpu in core_of and core_of[cpu] == core_of.get(number):
-                said = f"fabric.cores: CPU {number} is a thread of the core of CPU {cpu}, on which {claim.words} polls"
+                said = f"fabric.cores: CPU {number} is a thread of the core of CPU {cpu}, on which {holder.words} polls"
                 found = replace(found, notes=(*found.notes, f"{said}: each slows the other"))
     theirs = {cpu.number: held[cpu.number] for cpu in found.cpus if cpu.number in held and cpu.number not in named}
     if not theirs:
         return replace(found, allowed=found.cpus)
-    cores = {cpu.core for cpu in found.cpus if cpu.number in theirs}
-    left = [cpu for cpu in found.cpus if cpu.core not in cores or cpu.number in named]
-    enough = len({cpu.core for cpu in left}) >= least
+
+    def without(numbers: Collection[int]) -> list[Cpu]:
+        cores = {core_of[number] for number in numbers}
+        return [cpu for cpu in found.cpus if cpu.core not in cores or cpu.number in named]
+
+    all_left = without(theirs)
+    shared = (without(theirs.keys() & switches), found.cpus)
+    left = next((cpus for cpus in (all_left, *shared) if len({cpu.core for cpu in cpus}) >= least), found.cpus)
     who = "; ".join(
-        f"{show_list(cpu for cpu, claim in theirs.items() if claim is holder)}: {holder.words}"
+        f"{show_list(cpu for cpu, each in theirs.items() if each == holder)}: {holder.words}"
         for holder in dict.fromkeys(theirs.values())
     )
     said = (
-        "CPUs left to others" if enough else "too few CPUs are free, so some are shared with others that poll on them"
+        "CPUs left to others"
+        if left is all_left
+        else "too few CPUs are free, so some are shared with others that poll on them"
     )
-    return Usable(left if enough else found.cpus, (*found.notes, f"{said} ({who})"), found.cpus)
+    return Usable(left, (*found.notes, f"{said} ({who})"), found.cpus)

@@ -9,7 +9,8 @@ from __future__ import annotations
 import os
 import socket
 import struct
-from collections.abc import Sequence
+from collections.abc import Collection, Iterable, Sequence
+from dataclasses import dataclass
 
 _CREDENTIALS = struct.Struct("iII")
 """struct ucred: process, user, group."""
@@ -28,6 +29,22 @@ def holder(core: int) -> int | None:
             return None
     process, user, _ = _CREDENTIALS.unpack(peer)
     return process if user in (0, os.geteuid()) else None
+
+
+@dataclass(frozen=True)
+class Worker:
+    """A switch's worker that has a core: of a node whose claim may not be read, or of a switch that no node started."""
+
+    process: int
+
+    @property
+    def words(self) -> str:
+        return f"a switch's worker, process {self.process}"
+
+
+def workers(cpus: Iterable[int], own: Collection[int] = ()) -> dict[int, Worker]:
+    """The switches' workers on these CPUs, but for one's own."""
+    return {cpu: Worker(process) for cpu in cpus if cpu not in own and (process := holder(cpu)) is not None}
 
 
 def taken(cores: Sequence[int]) -> str | None:

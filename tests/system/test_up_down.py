@@ -9,6 +9,7 @@ import re
 import signal
 import subprocess
 import sys
+from collections.abc import Collection
 from pathlib import Path
 
 import pytest
@@ -286,38 +287,54 @@ MAP_HUGETLB = 0x40000 | 21 << 26
 
 CLAIM = """
 import os, socket, sys
-claim = socket.socket(socket.AF_UNIX)
-claim.bind("\\0tailrace-worker-on-core-" + sys.argv[1])
-claim.listen()
-os.set_inheritable(claim.fileno(), True)
+for core in sys.argv[1].split(","):
+    claim = socket.socket(socket.AF_UNIX)
+    claim.bind("\\0tailrace-worker-on-core-" + core)
+    claim.listen()
+    os.set_inheritable(claim.detach(), True)
 os.execv(sys.argv[2], sys.argv[2:])
 """
-"""Takes a core as the worker of a switch does, and becomes a command."""
+"""Takes cores as the workers of a switch do, and becomes a command."""
+
+
+def beside(command: Command, cores: Collection[int], *words: str) -> subprocess.CompletedProcess[str]:
+    """A command beside a switch that no node has started, in a network namespace of its own: nobody else is told so."""
+    argv = ["unshare", "--net", sys.executable, "-c", CLAIM, ",".join(map(str, cores)), command.program, *words]
+    return subprocess.run(
+        argv, capture_output=True, text=True, timeout=60, check=False, env=command.environment, cwd=command.folder
+    )
 
 
 @pytest.mark.unsanitized
 @pytest.mark.parametrize("command_words", [("up",), ("measure", "latency")])
-@pytest.mark.parametrize(("fabric", "place"), [("fabric:\n  cores: [{core}]\n", "2:3: "), ("", " ")])
+@pytest.mark.parametrize("named", [True, False], ids=["named", "all"])
 def test_a_core_that_another_switch_has_is_reported_before_anything_starts(
-    command: Command, command_words: tuple[str, ...], fabric: str, place: str
+    command: Command, command_words: tuple[str, ...], named: bool
 ) -> None:
-    core = max(os.sched_getaffinity(0))
-    spec = command.spec(fabric.format(core=core) + ONE)
-    # In a network namespace of its own nobody else is told so.
-    refused = subprocess.run(
-        ["unshare", "--net", sys.executable, "-c", CLAIM, str(core),
-         command.program, *command_words, spec],
-        capture_output=True, text=True, timeout=60, check=False, env=command.environment, cwd=command.folder,
-    )  # fmt: skip
+    cores = sorted(os.sched_getaffinity(0))
+    taken = cores[-1:] if named else cores
+    spec = command.spec((f"fabric:\n  cores: {taken}\n" if named else "") + ONE)
+    refused = beside(command, taken, *command_words, spec)
     assert refused.returncode == 2
-    assert f"{spec}:{place}fabric.cores: core {core} is taken by a worker of another switch (process" in refused.stderr
+    place = "2:3: " if named else " "
+    assert f"{spec}:{place}fabric.cores: core {cores[-1]} is taken by a worker of another" in refused.stderr
     assert "--share-cores" not in refused.stderr
     assert "end that switch first (`tailrace down`" in refused.stderr
-    if len(os.sched_getaffinity(0)) > 1:
-        assert "; name another with `fabric: {cores: [" in refused.stderr
+    if len(cores) > 1:
+        assert ("; name another with `fabric: {cores: [" in refused.stderr) == named
     assert refused.stderr.count("\n") == 1
     assert not command.leftovers()
     assert not command.runs.exists()
+
+
+@pytest.mark.unsanitized
+@pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="needs two CPUs")
+def test_the_core_of_another_switch_is_left_to_it(command: Command) -> None:
+    core = max(os.sched_getaffinity(0))
+    planned = beside(command, [core], "up", "--dry-run", "--json", command.spec(ONE))
+    placement = json.loads(planned.stdout)["placement"]
+    assert core not in (placement["switch"]["core"], placement["tester"]["core"])
+    assert f"CPUs left to others ({core}: a switch's worker, process " in planned.stdout + planned.stderr
 
 
 @pytest.mark.unsanitized

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from tailrace.resources.claims import holder, taken
+from tailrace.resources.claims import Worker, holder, taken, workers
 
 CORE = 1_000_000 + os.getpid()
 """No machine has it."""
@@ -36,6 +36,12 @@ def test_who_has_a_core_is_reported_however_often_it_is_asked() -> None:
     said = taken([CORE + 1, CORE])
     assert said is not None
     assert said.startswith(f"core {CORE} is taken by a worker of another switch (process {os.getpid()})")
+
+
+@pytest.mark.usefixtures("claim")
+def test_ones_own_workers_are_no_others() -> None:
+    assert workers([CORE, CORE + 1]) == {CORE: Worker(os.getpid())}
+    assert workers([CORE, CORE + 1], own={CORE}) == {}
 
 
 @pytest.mark.requires_root

@@ -28,6 +28,7 @@ from tailrace.process.lock import locked
 from tailrace.process.process import ProcessId, identify
 from tailrace.resources import hugepages, ledger, single
 from tailrace.resources.claim import Claim, Memory, Pages, Part
+from tailrace.resources.claims import Worker
 from tailrace.resources.ledger import (
     Overtaken,
     claim_file,
@@ -289,6 +290,26 @@ def test_where_too_few_are_left_they_are_shared_with_a_note(tmp_path: Path) -> N
     (note,) = found.notes
     assert note.startswith("too few CPUs are free, so some are shared")
     assert "other.yaml" in note
+
+
+def test_what_switches_of_no_node_poll_on_is_left_to_them(tmp_path: Path) -> None:
+    switches = {3: Worker(7), 5: Worker(7)}
+    found = left_to_others(Usable(cpus(6)), {**switches, **other(tmp_path, 4)}, (), 1, switches)
+    assert [cpu.number for cpu in found.cpus] == [0, 1, 2]
+    assert found.notes == (
+        f"CPUs left to others (3,5: a switch's worker, process 7; 4: {tmp_path}/other (other.yaml))",
+    )
+
+
+@pytest.mark.parametrize(
+    ("switches", "least", "left"), [({1}, 1, [0]), ({1}, 2, [0, 1]), ({0, 1}, 1, [0, 1]), (set(), 1, [0, 1])]
+)
+def test_where_too_few_are_left_no_worker_of_a_switch_is_shared_with_if_that_can_be(
+    tmp_path: Path, switches: set[int], least: int, left: list[int]
+) -> None:
+    found = left_to_others(Usable(cpus(2)), other(tmp_path, 0, 1), (), least, switches)
+    assert [cpu.number for cpu in found.cpus] == left
+    assert found.notes[0].startswith("too few CPUs are free, so some are shared")
 
 
 def test_a_core_that_is_named_and_held_is_refused_with_its_holder(
