@@ -365,13 +365,14 @@ def _definitions(params: dict[str, Any], part: dict[str, Any]) -> dict[str, Any]
 _HEAD = f"""\
 # The service's API
 
-`tailraced` answers JSON-RPC 2.0 on Unix sockets, one JSON text a line, in the state folder (`/run/tailrace` for root):
+`tailraced` answers JSON-RPC 2.0 on Unix sockets, one JSON text a line (no batches, params by name), in the state
+folder (`/run/tailrace` for root):
 
 - `operate.socket`: all methods. Its group may operate the node.
 - `look.socket`: methods that only look. Its group may look.
 
 [service.schema.json](service.schema.json) is the same as an OpenRPC document. In Python, `tailrace.node.client` is a
-client.
+client. From a shell, with Debian's socat:
 
 ```sh
 printf '%s\\n' '{{"jsonrpc": "2.0", "id": 1, "method": "node.status"}}' |

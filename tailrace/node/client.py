@@ -76,34 +76,34 @@ class Client:
         if self._control.peer not in (0, os.geteuid()) and os.geteuid() != 0:
             self.close()
             raise Mistake(f"{self.path}: belongs to another user ({self._control.peer}), who is not to be trusted")
-        answer = self._hello()
+        self.pid, self.version = self._hello()
         self._control.patience(None)
-        self.pid = int(answer["pid"])
-        self.version = str(answer["version"])
 
-    def _hello(self) -> dict[str, Any]:
+    def _hello(self) -> tuple[int, str]:
+        """Its process and version."""
         try:
             answer = self._control.call("service.version")
-            api = answer["api"]
+            api, version = int(answer["api"]), plain(str(answer["version"]))
         except ControlLost as error:
             self.close()
             if "closed" in str(error) or "lost" in str(error):
                 raise NoService(str(error)) from None
             raise Failure(f"{error}; this is not the socket of a service of Tailrace's") from None
-        except (ControlError, KeyError, TypeError) as error:
+        except (ControlError, KeyError, TypeError, ValueError) as error:
             self.close()
             if isinstance(error, ControlError) and error.code == FAILED:
                 raise Failure(str(error)) from None
             raise Failure(f"{self.path}: this is not the socket of a service of Tailrace's") from None
+        said = answer.get("pid")
+        process = said if type(said) is int and said > 0 else self._control.process
         if api != API:
             self.close()
-            process = answer.get("pid") or self._control.process
             raise Mistake(
-                f"the service (process {process}) is of Tailrace {answer.get('version')} and speaks version "
+                f"the service (process {process}) is of Tailrace {version} and speaks version "
                 f"{api} of its API, this command of {__version__} version {API}; end it with "
                 f"`kill {process}`, which leaves what is up running, and try again"
             )
-        return dict(answer)
+        return process, version
 
     def call(self, method: str, **params: Any) -> Any:
         """A method's result. Ctrl-C and SIGTERM do not end the wait: the service is told, undoes what it has begun, and

@@ -23,11 +23,12 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from tailrace.errors import Failure, TailraceError
+from tailrace.errors import Failure, Mistake, TailraceError
 from tailrace.node.api import METHODS, Method, Params
 from tailrace.node.client import ENDING
 from tailrace.node.events import History
-from tailrace.state.folder import LOOK, OPERATE
+from tailrace.spec.port import LONGEST_SOCKET
+from tailrace.state.folder import ENVIRONMENT, LOOK, OPERATE
 
 _log = logging.getLogger(__name__)
 
@@ -208,6 +209,8 @@ class Server:
     async def _listen(self) -> None:
         for name, operates, group in ((OPERATE, True, self._groups[0]), (LOOK, False, self._groups[1])):
             path = self.folder / name
+            if len(os.fsencode(path)) > LONGEST_SOCKET:
+                raise Mistake(f"{path}: too long for a socket's path; set {ENVIRONMENT} to a shorter folder")
             path.unlink(missing_ok=True)  # of a service that was killed: the folder is this one's alone
             old = os.umask(0o177)
             try:
@@ -271,15 +274,17 @@ class Server:
 
     def _hear(self, client: Client, line: bytes) -> None:
         number: Any = None
+        answered = True
         try:
             request = _parsed(line)
-            number = request.get("id")
-            if number is not None and not isinstance(number, int | str):
-                number = None
+            given = request.get("id")
+            if given is not None and (isinstance(given, bool) or not isinstance(given, int | str)):
                 raise Refusal(INVALID_REQUEST, "id: expected a number or a string")
+            number, answered = given, given is not None
             call = self._call(client, request, number)
         except Refusal as refusal:
-            self._refuse(client, number, refusal)
+            if answered:  # a notification never is
+                self._refuse(client, number, refusal)
             return
         if call.method.name == "call.cancel":
             wanted: Any = call.params

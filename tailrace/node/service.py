@@ -995,11 +995,13 @@ def main(argv: list[str] | None = None) -> int:
             finally:
                 if options.while_up and not service.something_up():
                     forget_service(folder)
-    except TailraceError as error:
-        tell({"lines": list(error.lines), "exit_status": int(error.exit_status)})
+    except (TailraceError, OSError) as error:
+        where = f"{error.filename}: " if isinstance(error, OSError) and error.filename else ""
+        why = error if isinstance(error, TailraceError) else Failure(f"{where}{error.strerror or error}")
+        tell({"lines": list(why.lines), "exit_status": int(why.exit_status)})
         if options.ready_fd is None:
-            print(f"tailraced: {plain_lines(str(error))}", file=sys.stderr)
-        return int(error.exit_status)
+            print(f"tailraced: {plain_lines(str(why))}", file=sys.stderr)
+        return int(why.exit_status)
     return 0
 
 

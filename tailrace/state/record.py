@@ -877,9 +877,11 @@ def _locked(folder: Path, patience: float) -> Iterator[None]:
             check_owner(folder)
         except FileNotFoundError:  # its last holder, or that of the one above it, has just removed it
             continue
+        except (FileExistsError, NotADirectoryError):
+            raise Mistake(f"{folder}: a file is in its place; set {ENVIRONMENT} to a folder of your own") from None
         except OSError as error:
-            cure = "" if isinstance(error, FileExistsError | NotADirectoryError) else "run as root, or "
-            raise Mistake(f"{folder}: {error.strerror}; {cure}set {ENVIRONMENT} to a folder of your own") from None
+            cure = f"run as root, or set {ENVIRONMENT} to a folder of your own"
+            raise Mistake(f"{folder}: {error.strerror}; {cure}") from None
         with ExitStack() as held:
             try:
                 held.enter_context(lock.locked(folder / "lock", patience=patience))
@@ -896,4 +898,6 @@ def _locked(folder: Path, patience: float) -> Iterator[None]:
                 with suppress(OSError):  # stays unless it is empty
                     folder.rmdir()
             return
-    raise Failure(f"{folder}: cannot be locked; another command keeps removing it")
+    raise Failure(
+        f"{folder}: cannot be made there, or another command keeps removing it; set {ENVIRONMENT} to another folder"
+    )

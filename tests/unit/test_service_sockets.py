@@ -6,6 +6,8 @@ import asyncio
 import json
 import os
 import socket
+import subprocess
+import sys
 import threading
 import time
 from collections.abc import Iterator, Mapping
@@ -105,6 +107,7 @@ def test_an_error_has_its_lines_and_its_exit_status(tmp_path: Path) -> None:
         (b'{"id":1,"method":7}\n', -32600, "a request is an object"),
         (b'{"id":1,"method":"node.status","params":[]}\n', -32600, "a request is an object"),
         (b'{"id":{},"method":"node.status"}\n', -32600, "id: expected a number or a string"),
+        (b'{"id":true,"method":"node.status"}\n', -32600, "id: expected a number or a string"),
         (b'{"id":1,"method":"node.explode"}\n', -32601, "no method 'node.explode'"),
         (b'{"id":1,"method":"node.drain","params":{}}\n', -32602, "node.drain: replica"),
         (b'{"id":1,"method":"node.drain","params":{"replica":"a","x":1}}\n', -32602, "node.drain: x"),
@@ -116,6 +119,20 @@ def test_what_is_no_request_is_named(tmp_path: Path, line: bytes, code: int, wor
     garbage, good = raw(tmp_path / OPERATE, line, b'{"id":2,"method":"node.status"}\n')
     assert garbage["error"]["code"] == code and words in garbage["error"]["message"]
     assert good["result"] == {"state": "down"}
+
+
+@pytest.mark.usefixtures("service")
+@pytest.mark.parametrize(
+    "line",
+    [
+        b'{"method":"node.explode"}\n',
+        b'{"method":"call.cancel","params":{"call":"1"}}\n',
+        b'{"method":"node.status"}\n',
+    ],
+)
+def test_a_notification_is_never_answered(tmp_path: Path, line: bytes) -> None:
+    (answer,) = raw(tmp_path / OPERATE, line + b'{"id":2,"method":"node.status"}\n')
+    assert answer["id"] == 2
 
 
 @pytest.mark.usefixtures("service")
@@ -267,6 +284,13 @@ def test_who_reads_nothing_is_left(service: Service, tmp_path: Path, monkeypatch
         (b"220 smtp.example.org\r\n", "not the socket of a service of Tailrace's"),
         (b'{"jsonrpc":"2.0","id":1,"error":{"code":-32601,"message":"no method"}}\n', "not the socket of a service"),
         (b'{"jsonrpc":"2.0","id":1,"result":{}}\n', "not the socket of a service"),
+        (b'{"jsonrpc":"2.0","id":1,"result":{"api":1}}\n', "not the socket of a service"),
+        (b'{"jsonrpc":"2.0","id":1,"result":{"api":"x","version":"9.0"}}\n', "not the socket of a service"),
+        pytest.param(
+            b'{"jsonrpc":"2.0","id":1,"result":{"api":99,"pid":"1; reboot","version":"9.0\\u001b[31m"}}\n',
+            f"(process {os.getpid()}) is of Tailrace 9.0",
+            id="no number",
+        ),
         pytest.param(  # named, because processes of pytest's that share the tests have to know them by the same names
             b'{"jsonrpc":"2.0","id":1,"result":{"api":99,"version":"9.0"}}\n',
             f"end it with `kill {os.getpid()}`",
@@ -305,6 +329,21 @@ def test_where_no_service_runs_there_is_none(tmp_path: Path) -> None:
         left.bind(str(tmp_path / OPERATE))
     with pytest.raises(NoService):  # of one that was killed
         ask(tmp_path, "node.status", start=False)
+
+
+@pytest.mark.parametrize(
+    ("name", "words"),
+    [
+        ("a" * 110, "too long for a socket's path; set TAILRACE_STATE to a shorter folder"),
+        ("file", "a file is in its place; set TAILRACE_STATE to a folder of your own"),
+    ],
+)
+def test_a_folder_that_cannot_be_is_refused_in_a_line(tmp_path: Path, name: str, words: str) -> None:
+    (tmp_path / "file").touch()
+    argv = [sys.executable, "-m", "tailrace.node.service", tmp_path / name]
+    done = subprocess.run(argv, capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode == 2 and words in done.stderr and done.stderr.count("\n") == 1, done.stderr
+    assert [each.name for each in tmp_path.iterdir()] == ["file"]
 
 
 def test_the_page_and_the_schema_are_as_the_code_says() -> None:
