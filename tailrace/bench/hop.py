@@ -59,9 +59,9 @@ class KindsPlan:
 
     @classmethod
     def of(cls, traffic: str, plan: HopPlan) -> KindsPlan:
-        """The plan for each kind of a list, `all` for every one. Raises Mistake."""
-        kinds = KINDS if traffic == ALL else dict.fromkeys(traffic.split(","))
-        return cls([replace(plan, traffic=kind) for kind in kinds])
+        """The plan for each kind of a list, once; `all` stands for every one. Raises Mistake."""
+        kinds = [kind for word in traffic.split(",") for kind in (KINDS if word == ALL else [word])]
+        return cls([replace(plan, traffic=kind) for kind in dict.fromkeys(kinds)])
 
     @property
     def total_seconds(self) -> float:

@@ -42,10 +42,12 @@ from tailrace.bench.table import (
     start_table,
 )
 from tailrace.bench.traffic import KINDS, PLAIN
+from tailrace.cli import complete
 from tailrace.cli.bench_elastic import handover, migration, plug
 from tailrace.cli.bench_finish import JsonOption, finish
 from tailrace.cli.bench_host import host
 from tailrace.errors import Mistake
+from tailrace.functions.runtimes import STARTERS
 from tailrace.measure.host.tools import INTERVAL_US
 
 app = typer.Typer(
@@ -65,7 +67,12 @@ PairsOption = Annotated[int, typer.Option(metavar="N", help="How often each side
 SecondsOption = Annotated[float, typer.Option(metavar="S", help="How long each measurement lasts.")]
 CoresOption = Annotated[str | None, typer.Option(metavar="SWITCH,LOAD", help="The CPUs to use, such as 1,0.")]
 AgainstOption = Annotated[
-    str, typer.Option(metavar="ovs-dpdk|none", help="The switch that is measured in turn with Tailrace's (A B A B).")
+    str,
+    typer.Option(
+        metavar=f"{OVS_DPDK}|{ALONE}",
+        help="The switch that is measured in turn with Tailrace's (A B A B).",
+        autocompletion=complete.words(OVS_DPDK, ALONE),
+    ),
 ]
 
 CYCLES_NOTE = "cycles: TSC cycles a packet, of the switch's polls that found packets."
@@ -77,7 +84,12 @@ PEER_NOTE = "ratio: ovs-dpdk ÷ tailrace for cycles, tailrace ÷ ovs-dpdk for Mp
 @app.command()
 def hop(
     traffic: Annotated[
-        str, typer.Option(metavar="KIND[,KIND...]|all", help=f"What the guests send: {', '.join(KINDS)}.")
+        str,
+        typer.Option(
+            metavar="KIND[,KIND...]|all",
+            help=f"What the guests send: {', '.join(KINDS)}.",
+            autocompletion=complete.listed(*KINDS, "all"),
+        ),
     ] = PLAIN,
     frame: FrameOption = 64,
     against: AgainstOption = OVS_DPDK,
@@ -131,7 +143,12 @@ def _hop_table(result: Kinds, frame: int, notes: list[str]) -> RenderableType:
 @app.command()
 def floor(
     guest: Annotated[
-        str, typer.Option(metavar="|".join(bench_floor.GUESTS), help="What guests do with a frame.")
+        str,
+        typer.Option(
+            metavar="|".join(bench_floor.GUESTS),
+            help="What guests do with a frame.",
+            autocompletion=complete.words(*bench_floor.GUESTS),
+        ),
     ] = "forward",
     ways: Annotated[bool, typer.Option("--ways", help="Besides, the bare copy by other ways.")] = False,
     frame: FrameOption = 1518,
@@ -206,7 +223,14 @@ def latency(
 
 @app.command()
 def scale(
-    of: Annotated[str | None, typer.Option(metavar="guests|chains|flows", help="Only this. Default: all.")] = None,
+    of: Annotated[
+        str | None,
+        typer.Option(
+            metavar="guests|chains|flows",
+            help="Only this. Default: all.",
+            autocompletion=complete.words("guests", "chains", "flows"),
+        ),
+    ] = None,
     frame: FrameOption = 64,
     pairs: PairsOption = 5,
     seconds: SecondsOption = 3.0,
@@ -442,7 +466,12 @@ def switch(
 @app.command()
 def service(
     times: Annotated[int, typer.Option(metavar="N", help="How often a node is started, broken and ended.")] = 10,
-    of: Annotated[str, typer.Option(metavar="PLACE", help="Where its functions live.")] = "process",
+    of: Annotated[
+        str,
+        typer.Option(
+            metavar="|".join(STARTERS), help="Where its functions live.", autocompletion=complete.words(*STARTERS)
+        ),
+    ] = "process",
     listeners: Annotated[int, typer.Option(metavar="N", help="Listeners to events: 1 to 120.")] = 20,
     rate: Annotated[int, typer.Option(metavar="N", help="Events a second.")] = 1000,
     seconds: Annotated[float, typer.Option(metavar="S", help="Of events, and of nothing.")] = 10.0,

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 YAML = (".yaml", ".yml")
@@ -34,6 +34,32 @@ def run(incomplete: str) -> list[str]:
     return [name for name in found if name.startswith(incomplete)] + _paths(incomplete, ())
 
 
+def words(*values: str) -> Callable[[str], list[str]]:
+    """What completes one of these."""
+
+    def completed(incomplete: str) -> list[str]:
+        return [value for value in values if value.startswith(incomplete)]
+
+    return completed
+
+
+def listed(*values: str) -> Callable[[str], list[str]]:
+    """What completes a list of these with commas between them, each once."""
+
+    def completed(incomplete: str) -> list[str]:
+        before, comma, last = incomplete.rpartition(",")
+        have = before.split(",")
+        return [f"{before}{comma}{value}" for value in values if value.startswith(last) and value not in have]
+
+    return completed
+
+
+kernel = words("cloud", "rt", "stock")
+"""The kernels that a machine's image may have."""
+interrupt_path = words("msix", "vring", "ipi", "timer")
+"""How interrupts come to a receiver."""
+
+
 def image(incomplete: str) -> list[str]:
     """The machines' images."""
     folder = Path(os.environ.get("TAILRACE_IMAGES", "/var/lib/tailrace/images"))
@@ -45,14 +71,9 @@ def image(incomplete: str) -> list[str]:
         return []
 
 
-def kernel(incomplete: str) -> list[str]:
-    """The kernels that a machine's image may have."""
-    return [name for name in ("cloud", "rt", "stock") if name.startswith(incomplete)]
-
-
-def interrupt_path(incomplete: str) -> list[str]:
-    """How interrupts come to a receiver."""
-    return [name for name in ("msix", "vring", "ipi", "timer") if name.startswith(incomplete)]
+def function(incomplete: str) -> list[str]:
+    """The functions of what is up, each once however many replicas it has."""
+    return _named("functions", incomplete, "function")
 
 
 def replica(incomplete: str) -> list[str]:
@@ -75,12 +96,12 @@ def chain(incomplete: str) -> list[str]:
     return _named("chains", incomplete)
 
 
-def _named(section: str, incomplete: str) -> list[str]:
+def _named(section: str, incomplete: str, key: str = "name") -> list[str]:
     """The names in a section of the plan that is up, which is on record for everybody to read."""
     folder = Path(os.environ.get("TAILRACE_STATE", "/run/tailrace"))
     try:
         things = json.loads((folder / "state.json").read_text())["plan"][section]
-        return sorted(each["name"] for each in things if each["name"].startswith(incomplete))
+        return sorted({each[key] for each in things if each[key].startswith(incomplete)})
     except (OSError, ValueError, KeyError, TypeError, AttributeError):
         return []
 

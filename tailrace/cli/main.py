@@ -89,7 +89,14 @@ def voice(
         int,
         typer.Option("--verbose", "-v", count=True, help="Show what is being done; -vv also each call and program."),
     ] = 0,
-    color: Annotated[str, typer.Option(metavar="WHEN", help="auto (on a terminal), always or never.")] = "auto",
+    color: Annotated[
+        str,
+        typer.Option(
+            metavar="WHEN",
+            help="auto (on a terminal), always or never.",
+            autocompletion=complete.words("auto", "always", "never"),
+        ),
+    ] = "auto",
     _: Annotated[
         bool, typer.Option("--version", "-V", help="Print the version and exit.", is_eager=True, callback=_version)
     ] = False,
@@ -174,7 +181,7 @@ def rollback(as_json: JsonOption = False, base: BaseOption = None) -> None:
 
 @app.command()
 def scale(
-    name: Annotated[str, typer.Argument(metavar="FUNCTION", help="Its name.", autocompletion=complete.replica)],
+    name: Annotated[str, typer.Argument(metavar="FUNCTION", help="Its name.", autocompletion=complete.function)],
     count: Annotated[int, typer.Argument(metavar="N", min=1, max=64, help="How many replicas it is to have.")],
     wait: Annotated[
         str, typer.Option(metavar="TIME", help="How long those that are too many may keep their flows.")
@@ -305,7 +312,14 @@ def status(as_json: JsonOption = False) -> None:
 def top(
     as_json: JsonOption = False,
     once: Annotated[bool, typer.Option("--once", help="Print everything once, and end.")] = False,
-    sort: Annotated[str, typer.Option(metavar="BY", help="name, packets or drops.")] = "name",
+    sort: Annotated[
+        str,
+        typer.Option(
+            metavar="BY",
+            help="name, packets or drops.",
+            autocompletion=complete.words("name", "packets", "drops"),
+        ),
+    ] = "name",
     every: Annotated[str, typer.Option(metavar="TIME", help="Between two updates: 1s.")] = "1s",
     only: Annotated[str | None, typer.Option(metavar="TEXT", help="Ports and chains with this in the name.")] = None,
 ) -> None:
@@ -505,8 +519,12 @@ def capture(
         typer.Option(metavar="NAME", help="A chain: what enters and leaves it.", autocompletion=complete.chain),
     ] = None,
     direction: Annotated[
-        str, typer.Option(help="in: from the port, into the chain; out: to the port, out of the chain; both.")
-    ] = ("both"),
+        str,
+        typer.Option(
+            help="in: from the port, into the chain; out: to the port, out of the chain; both.",
+            autocompletion=complete.words("in", "out", "both"),
+        ),
+    ] = "both",
     match: MatchOption = None,
     snaplen: Annotated[int, typer.Option(min=14, max=262144, help="Bytes of each frame that are kept.")] = 262144,
     count: Annotated[int | None, typer.Option(min=1, help="End after so many frames.")] = None,
@@ -517,9 +535,9 @@ def capture(
     ] = None,
     rotate_frames: Annotated[int | None, typer.Option(min=1, help="A file is full after so many frames.")] = None,
     rotate_time: Annotated[str | None, typer.Option(metavar="TIME", help="A file is full after so long.")] = None,
-    buffer: Annotated[str, typer.Option(metavar="SIZE", help="Memory for frames not yet written, each worker.")] = (
-        "16MiB"
-    ),
+    buffer: Annotated[
+        str, typer.Option(metavar="SIZE", help="Memory for frames not yet written, each worker.")
+    ] = "16MiB",
     control: ControlOption = None,
     as_json: JsonOption = False,
 ) -> None:

@@ -155,6 +155,7 @@ def test_requests_a_second() -> None:
 def test_the_kinds_that_are_asked_for() -> None:
     plan = HopPlan(frame=128, pairs=2)
     assert [each.traffic for each in KindsPlan.of(ALL, plan).plans] == list(KINDS)
+    assert {each.traffic for each in KindsPlan.of(f"pin,{ALL}", plan).plans} == set(KINDS)
     two = KindsPlan.of("pin,vlan,pin", plan)
     assert [(each.traffic, each.frame, each.pairs) for each in two.plans] == [("pin", 128, 2), ("vlan", 128, 2)]
     assert two.total_seconds == sum(each.total_seconds for each in two.plans)

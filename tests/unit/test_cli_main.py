@@ -13,7 +13,9 @@ from typing import Any
 import pytest
 import typer
 
-from tailrace.cli import complete, function, image, output
+from tailrace.bench.hop import ALL
+from tailrace.bench.traffic import KINDS
+from tailrace.cli import complete, function, image, main, output
 from tailrace.cli.output import choose_voice, note
 from tailrace.functions.images import KERNELS
 
@@ -148,15 +150,49 @@ def test_what_is_up_is_known_by_name(folder: Path, monkeypatch: pytest.MonkeyPat
     assert complete.port("t") == []
     plan = {
         "ports": [{"name": "tester.b"}, {"name": "tester.a"}],
-        "functions": [{"name": "fw-2"}, {"name": "fw"}],
+        "functions": [{"name": "fw-2", "function": "fw"}, {"name": "fw", "function": "fw"}],
         "chains": [{"name": "voice"}],
     }
     (folder / "state.json").write_text(json.dumps({"plan": plan}))
     assert complete.port("t") == ["tester.a", "tester.b"]
     assert complete.replica("") == ["fw", "fw-2"]
+    assert complete.function("") == ["fw"]
     assert complete.chain("v") == ["voice"]
     (folder / "state.json").write_text("[]")
     assert complete.chain("v") == []
+
+
+def test_lists_are_completed_word_by_word() -> None:
+    kinds = complete.listed("plain", "pin", "packed")
+    assert kinds("p") == ["plain", "pin", "packed"]
+    assert kinds("plain,p") == ["plain,pin", "plain,packed"]
+    assert kinds("pin,x") == kinds("pin,packed,plain,") == []
+
+
+def option_values(command: str, option: str) -> set[str]:
+    """What a shell completes of an option."""
+    context: Any = typer.main.get_command(main.app).make_context("tailrace", [], resilient_parsing=True)
+    found: Any = context.command
+    for word in command.split():
+        found = found.commands[word]
+    (param,) = (each for each in found.params if option in each.opts)
+    return {item.value for item in param.shell_complete(context, "")}
+
+
+@pytest.mark.parametrize(
+    ("command", "option", "values"),
+    [
+        ("bench hop", "--traffic", {*KINDS, ALL}),
+        ("bench hop", "--against", {"ovs-dpdk", "none"}),
+        ("bench floor", "--guest", {"forward", "rewrite"}),
+        ("bench scale", "--of", {"guests", "chains", "flows"}),
+        ("bench service", "--of", {"process", "container", "machine"}),
+        ("top", "--sort", {"name", "packets", "drops"}),
+        ("capture", "--direction", {"in", "out", "both"}),
+    ],
+)
+def test_what_an_option_may_be_is_completed(command: str, option: str, values: set[str]) -> None:
+    assert option_values(command, option) == values
 
 
 def test_bash_completes_commands_and_values(tailrace: Path, folder: Path) -> None:
@@ -165,6 +201,7 @@ def test_bash_completes_commands_and_values(tailrace: Path, folder: Path) -> Non
     for words, expected in (
         (["tailrace", "roll"], ["rollback"]),
         (["tailrace", "up", "s"], ["specs/a.yaml", "specs/b.yml"]),
+        (["tailrace", "bench", "hop", "--traffic", "pin,short"], ["pin,short-rings"]),
     ):
         script = (
             f"source <({tailrace} --show-completion bash)\n"
