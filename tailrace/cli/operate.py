@@ -222,31 +222,32 @@ def stop(name: str, *, as_json: bool) -> int:
 
 def start(name: str, *, as_json: bool) -> int:
     applied = ask_service("function.start", name=name)
-    return _show_applied(applied, f"{name} was not stopped", as_json=as_json)
+    return _show_applied(applied, f"{name} was not stopped", anew=name, as_json=as_json)
 
 
 def restart(name: str, *, as_json: bool) -> int:
     applied = ask_service("function.restart", name=name)
-    return _show_applied(applied, f"{name} was not replaced", as_json=as_json)
+    return _show_applied(applied, f"{name} was not replaced", anew=name, as_json=as_json)
 
 
 def restore(name: str, file: Path, *, as_json: bool) -> int:
     applied = ask_service("function.restore", name=name, file=str(file.absolute()))
-    return _show_applied(applied, f"{name} was not replaced", as_json=as_json)
+    return _show_applied(applied, f"{name} was not replaced", anew=name, as_json=as_json)
 
 
 def clone(name: str, to: str, *, as_json: bool) -> int:
     applied = ask_service("function.clone", name=name, to=to)
-    return _show_applied(applied, f"{to} was not replaced", as_json=as_json)
+    return _show_applied(applied, f"{to} was not replaced", anew=to, as_json=as_json)
 
 
-def _show_applied(applied: Answer, same: str, more: str = "", *, as_json: bool) -> int:
+def _show_applied(applied: Answer, same: str, more: str = "", *, anew: str = "", as_json: bool) -> int:
+    """`same`: what to say where nothing has changed; `anew`: the function that was to have a new instance."""
     with telling(f"version {applied['version']} is up all the same"):
-        _tell_applied(applied, same, more, as_json=as_json)
+        _tell_applied(applied, same, more, anew, as_json=as_json)
     return 0
 
 
-def _tell_applied(applied: Answer, same: str, more: str, *, as_json: bool) -> None:
+def _tell_applied(applied: Answer, same: str, more: str, anew: str, *, as_json: bool) -> None:
     if as_json:
         print_json(_without(applied, "nothing", "back_to", "repaired", "service_ends"))
         return
@@ -256,17 +257,18 @@ def _tell_applied(applied: Answer, same: str, more: str, *, as_json: bool) -> No
         return
     show_difference(applied, plain_console())
     _notes(applied["notes"])
-    print_line(f"Version {applied['version']} is up{_way_back(applied)}")
+    print_line(f"Version {applied['version']} is up{_way_back(applied, anew)}")
     if more:
         print_line(more)
 
 
-def _way_back(applied: Answer) -> str:
+def _way_back(applied: Answer, anew: str) -> str:
     """The end of the sentence that says what is up: what `tailrace rollback` would do now."""
     if not applied["repaired"]:
         return ". Go back with `tailrace rollback`."
     before = f"; `tailrace rollback` goes back to what was up before it, of {applied['back_to']}"
-    return f": the same as before, with what had ended{before if applied['back_to'] else ''}."
+    other = f"a new instance of {anew}" if anew else "what had ended"
+    return f": the same as before, with {other}{before if applied['back_to'] else ''}."
 
 
 def _notes(notes: Sequence[str]) -> None:

@@ -92,13 +92,14 @@ def difference(
     sockets: Path,
     granted: Granted | None = None,
     around: Collection[str] = (),
+    anew: Collection[str] = (),
 ) -> Difference:
     """From what is up to a plan.
 
     `old` is the plan that is up; `running` the switch's configuration; `granted` what the switch has kept at its start;
-    `instances` and `alive` say which processes of functions there are. A process that has ended, or that cannot become
-    what it should be, is replaced by a new one; of those `around`, which are counted among the living, the switch uses
-    none.
+    `instances` and `alive` say which processes of functions there are. A process that has ended, that cannot become
+    what it should be, or that is to be made `anew`, is replaced by a new one; of those `around`, which are counted
+    among the living, the switch uses none.
     """
     before = {each.name: each for each in old.started} if old else {}
     after = {each.name: each for each in new.started}
@@ -118,11 +119,12 @@ def difference(
             which[name] = _free(function, alive, running)
             start.append(name)
             changes.append(Change("add", "process", name, (_process_words(function, new),), why))
-        elif process not in alive or any(_ports_gone(function, have, running)):
+        elif process in anew or process not in alive or any(_ports_gone(function, have, running)):
             which[name] = have + 1
             start.append(name)
             stop.append(process)
-            changes.append(Change("change", "process", name, ("it has ended: a new one takes its place",)))
+            ended = "" if process in anew else "it has ended: "
+            changes.append(Change("change", "process", name, (f"{ended}a new one takes its place",)))
         elif was.fixed != function.fixed or old is None or _moved(name, old, new):
             which[name] = have + 1
             start.append(name)

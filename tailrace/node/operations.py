@@ -423,7 +423,10 @@ def drain(held: Held, replica: str, *, active: bool = False) -> Applied:
         group = [each for each in plan.functions if each.function == known[replica].function]
         others = [each for each in group if each.state == "active" and each.name != replica]
         if not active and not others:
-            raise Mistake(f"{replica!r} is the last active replica of {known[replica].function!r}; start another first")
+            name = known[replica].function
+            raise Mistake(
+                f"{replica!r} is the last active replica of {name!r}; `tailrace scale {name} 2` gives it another"
+            )
         changed: PlannedFunction = replace(known[replica], state="active" if active else "draining")
         functions = tuple(changed if each.name == replica else each for each in plan.functions)
         return _apply(node, replace(plan, functions=functions), node.state.record.spec, None)

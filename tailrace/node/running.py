@@ -177,7 +177,7 @@ class Node:
         running_now = {process.name for process in self.state.processes() if process.id.alive()}
         record = self.state.record
         stopped = {instance_name(name, record.instances.get(name, 1)) for name in record.stopped}
-        alive = (running_now | set(leave) | stopped) - set(anew)
+        alive = running_now | set(leave) | stopped
         found = difference(
             self.plan,
             plan,
@@ -187,6 +187,7 @@ class Node:
             sockets=self.state.sockets,
             granted=self.state.record.granted,
             around=self.state.record.around,
+            anew=anew,
         )
         return version, found
 

@@ -318,7 +318,7 @@ def test_replicas_come_are_drained_and_go(command: Command) -> None:
     (function,) = command.status()["functions"]
     assert [(each["name"], each["state"]) for each in function["replicas"]] == [("fw", "active"), ("fw-2", "draining")]
     assert "fw-2 (draining" in command("status").stdout
-    assert "last active replica" in command("drain", "fw", status=2).stderr
+    assert "last active replica of 'fw'; `tailrace scale fw 2`" in command("drain", "fw", status=2).stderr
     command("rollback")
     assert {each["state"] for each in command.status()["functions"][0]["replicas"]} == {"active"}
     command("drain", "fw-2")
@@ -358,7 +358,7 @@ def test_a_function_that_is_stopped_stays_so_until_it_is_started(command: Comman
     assert "fw (stopped" in command("status").stdout
     command("apply", command.spec(text + "trace: 1024\n"))
     assert processes(command) == {"switch", "nat"}
-    command("function", "restart", "nat")
+    assert ": the same as before, with a new instance of nat" in command("function", "restart", "nat").stdout
     assert "was not stopped" in command("function", "start", "nat").stdout
     command("function", "start", "fw")
     assert command.process("fw@2") and command.status()["functions"][0]["replicas"][0]["state"] == "active"

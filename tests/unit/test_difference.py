@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import replace
 from pathlib import Path
 
@@ -46,7 +47,7 @@ class Up:
         self.alive = {each.name for each in self.plan.started}
         self.granted = Granted(self.plan.capabilities, self.plan.groups)
 
-    def to(self, text: str) -> Difference:
+    def to(self, text: str, anew: Collection[str] = ()) -> Difference:
         return difference(
             self.plan,
             plan_of(text, self.plan, self.cores),
@@ -55,6 +56,7 @@ class Up:
             alive=self.alive,
             sockets=SOCKETS,
             granted=self.granted,
+            anew=anew,
         )
 
     def apply(self, text: str) -> Difference:
@@ -241,6 +243,14 @@ def test_what_has_ended_gets_a_successor() -> None:
     wanted = up.to(TWO)
     assert (wanted.start, wanted.stop) == (("second",), ("second",))
     assert wanted.instances == {"second": 2}
+    assert wanted.changes[0].detail == ("it has ended: a new one takes its place",)
+
+
+def test_what_is_to_be_made_anew_is_not_said_to_have_ended() -> None:
+    up = Up(TWO)
+    wanted = up.to(TWO, anew=["second"])
+    assert (wanted.start, wanted.stop, wanted.instances) == (("second",), ("second",), {"second": 2})
+    assert wanted.changes[0].detail == ("a new one takes its place",)
 
 
 def test_a_replica_more_moves_no_other() -> None:
