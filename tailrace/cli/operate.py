@@ -9,7 +9,7 @@ import json
 import logging
 import sys
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -352,18 +352,21 @@ def _show_status(found: dict[str, Any]) -> None:
     for process in found["processes"]:
         cpus = f", on CPU {', '.join(map(str, process['cpus']))}" if process.get("cpus") else ""
         processes.add_row(process["name"], str(process["pid"]), f"running{cpus}" if process["alive"] else "ended")
-    print_table(processes, wide=False)
+    print_table(processes)
     ports = PlainTable("port", "state", "received", "sent", "drops")
+    stopped = {
+        each["name"] for function in found["functions"] for each in function["replicas"] if each["state"] == "stopped"
+    }
     for port in found["ports"]:
         drops = ", ".join(f"{name.removeprefix('drop_')} {count}" for name, count in port["drops"].items())
-        why = port["reason"]
+        why = _how_to_start(port["name"], stopped) or port["reason"]
         if port.get("bond"):
             from tailrace.fabric.base import members_words
 
             why = members_words(port["bond"], why)
         state = port["state"] + (f" ({why})" if why else "")
         ports.add_row(port["name"], state, str(port["received_packets"]), str(port["sent_packets"]), drops or "none")
-    print_table(ports, wide=False)
+    print_table(ports)
     for chain in found["chains"]:
         _show_chain(chain)
     for function in found["functions"]:
@@ -376,6 +379,16 @@ def _show_status(found: dict[str, Any]) -> None:
             print_line(f"  {crowded} times the flow table was full")
     for bridge in found["bridges"]:
         _show_bridge(bridge)
+
+
+def _how_to_start(port: str, stopped: Collection[str]) -> str | None:
+    """What starts the function of a port, if that was stopped."""
+    if not stopped:
+        return None
+    from tailrace.switch.config import planned_port  # which takes as long to load as the rest of `status`
+
+    owner = planned_port(port).rpartition(".")[0]
+    return f"`tailrace function start {owner}` starts it" if owner in stopped else None
 
 
 def _show_chain(chain: dict[str, Any]) -> None:

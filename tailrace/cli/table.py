@@ -36,11 +36,11 @@ class PlainTable:
         return ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)) for row in rows]
 
 
-def print_table(table: PlainTable, *, wide: bool = True) -> None:
-    """Prints a table, folded to the terminal's width. Where there is none, `wide` is as wide as its longest line, so
-    that a file or another program gets all of it."""
+def print_table(table: PlainTable) -> None:
+    """Prints a table, folded to the terminal's width. Where there is none it is as wide as its longest line, so that a
+    file or another program gets a line for each row."""
     lines = table.lines()
-    room = _ENDLESS if wide and not sys.stdout.isatty() else shutil.get_terminal_size().columns
+    room = shutil.get_terminal_size().columns if sys.stdout.isatty() else _ENDLESS
     if lines is not None and len(lines[0]) <= room:
         heading, *rows = lines
         sys.stdout.write(f"\x1b[1m{heading}\x1b[0m\n" if _has_styles() else f"{heading}\n")
@@ -54,7 +54,7 @@ def print_table(table: PlainTable, *, wide: bool = True) -> None:
         folded.add_column(each, overflow="fold")
     for row in table.rows:
         folded.add_row(*row)
-    (wide_console() if wide else plain_console()).print(folded)
+    (plain_console() if sys.stdout.isatty() else wide_console()).print(folded)
 
 
 def _has_styles() -> bool:

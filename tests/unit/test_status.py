@@ -84,6 +84,18 @@ def test_flows_that_found_no_slot_are_reported_where_there_are_any(
     assert lines(0, 12) == ["function fw1: fw (active, 3 flows)", "  12 times the flow table was full"]
 
 
+def test_each_port_has_a_line_and_that_of_a_stopped_function_says_how_it_starts(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    counts = {"received_packets": 0, "sent_packets": 0, "drops": {}}
+    why = "/run/tailrace/sockets/vm/sock: there is no such socket yet; start the guest that listens there"
+    ports = [{"name": name, "state": "waiting", "reason": why, **counts} for name in ("vm.0", "fw-2@3.1")]
+    replicas = [{"name": "fw-2", "state": "stopped", "flows": None}]
+    lines = status_lines(monkeypatch, capsys, ports=ports, functions=[{"name": "fw", "replicas": replicas}])
+    assert any("vm.0" in line and why in line for line in lines), lines
+    assert any("fw-2@3.1" in line and "(`tailrace function start fw-2` starts it)" in line for line in lines), lines
+
+
 def test_what_is_refused_before_it_is_agreed_to_is_reported_with_its_place(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

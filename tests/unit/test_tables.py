@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import re
 from contextlib import redirect_stdout
 
 import pytest
@@ -37,12 +38,17 @@ def drawn(rows: tuple[tuple[str, ...], ...], width: int) -> str:
     return file.getvalue()
 
 
-def printed(rows: tuple[tuple[str, ...], ...], *, wide: bool) -> str:
+class Terminal(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+def printed(rows: tuple[tuple[str, ...], ...], *, terminal: bool = False) -> str:
     table = PlainTable(*HEADINGS)
     for row in rows:
         table.add_row(*row)
-    with redirect_stdout(io.StringIO()) as out:
-        print_table(table, wide=wide)
+    with redirect_stdout(Terminal() if terminal else io.StringIO()) as out:
+        print_table(table)
     return out.getvalue()
 
 
@@ -54,13 +60,13 @@ def _no_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize("rows", ROWS.values(), ids=ROWS)
-@pytest.mark.parametrize(("wide", "columns"), [(True, 10_000), (False, 80), (False, 30)])
+@pytest.mark.parametrize(("terminal", "columns"), [(False, 10_000), (True, 80), (True, 30)])
 def test_a_table_is_what_rich_draws(
-    rows: tuple[tuple[str, ...], ...], wide: bool, columns: int, monkeypatch: pytest.MonkeyPatch
+    rows: tuple[tuple[str, ...], ...], terminal: bool, columns: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    if not wide:
-        monkeypatch.setenv("COLUMNS", str(columns))
-    assert printed(rows, wide=wide) == drawn(rows, columns)
+    """A program that reads it gets a line for each row, a terminal what fits."""
+    monkeypatch.setenv("COLUMNS", str(columns if terminal else 30))
+    assert re.sub(r"\x1b\[\d*m", "", printed(rows, terminal=terminal)) == drawn(rows, columns)
 
 
 def test_what_fits_needs_no_rich(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -68,7 +74,7 @@ def test_what_fits_needs_no_rich(monkeypatch: pytest.MonkeyPatch) -> None:
         raise AssertionError("it was loaded")
 
     monkeypatch.setattr(tables, "wide_console", loaded)
-    assert printed(ROWS["one"], wide=True).splitlines()[1].split() == list(ROWS["one"][0])
+    assert printed(ROWS["one"]).splitlines()[1].split() == list(ROWS["one"][0])
 
 
 @pytest.mark.parametrize(("term", "bold"), [("xterm", True), ("dumb", False)])
@@ -76,6 +82,6 @@ def test_the_heading_is_bold_on_a_terminal(term: str, bold: bool, monkeypatch: p
     monkeypatch.setenv("FORCE_COLOR", "1")
     monkeypatch.setenv("TERM", term)
     for rows in (ROWS["one"], ROWS["a letter that is not ASCII"]):
-        heading, row = printed(rows, wide=True).splitlines()
+        heading, row = printed(rows).splitlines()
         assert heading.startswith("\x1b[1m") is bold
         assert "\x1b" not in row
