@@ -3,10 +3,13 @@
 #include <stddef.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/epoll.h>
 #include <sys/socket.h>
 #include <sys/un.h>
 #include <unistd.h>
 
+#include "common/accept.h"
+#include "common/control.h"
 #include "common/log.h"
 #include "switch/cores.h"
 
@@ -37,28 +40,67 @@ static int holder(const struct sockaddr_un *name, socklen_t length)
 	return peer.uid == 0 || peer.uid == geteuid() ? peer.pid : 0;
 }
 
+/* Who asks, by all names, until this process ends. */
+static struct {
+	int set; /* epoll: the listening sockets; -1: who asks stays in the queue */
+	int spare;
+} askers = {.set = -1, .spare = -1};
+
+/*
+ * Take who asks out of the queue: once it is full nobody is answered any more, and the core seems to be free.  They
+ * have their answer, which the kernel gave.  One by name at a time, so that a flood of them holds up no caller.
+ */
+static void let_go(void *context)
+{
+	struct epoll_event ready[16];
+	const int count = epoll_wait(askers.set, ready, sizeof(ready) / sizeof(ready[0]), 0);
+
+	(void)context;
+	for (int i = 0; i < count; i++) {
+		const int fd = accept_next(ready[i].data.fd, &askers.spare);
+
+		if (fd >= 0)
+			close(fd);
+	}
+}
+
+static void open_askers(struct control *control)
+{
+	askers.set = epoll_create1(EPOLL_CLOEXEC);
+	askers.spare = accept_spare();
+	if (askers.set >= 0 && control_on_input(control, askers.set, let_go, NULL) != 0) {
+		close(askers.set);
+		askers.set = -1;
+	}
+}
+
 /* Returns 0, or the process that has the core, or -1 when it is somebody's unknown. */
 static int claim(int core)
 {
 	struct sockaddr_un name;
 	const socklen_t length = name_of(core, &name);
-	const int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+	const int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+	struct epoll_event asked = {.events = EPOLLIN, .data.fd = fd};
 	int pid;
 
-	/* Whoever asks stays in the queue, from which nobody takes them: when it is full, nobody is answered any more.
-	 */
-	if (fd < 0 || (bind(fd, (struct sockaddr *)&name, length) == 0 && listen(fd, SOMAXCONN) == 0))
+	if (fd < 0)
 		return 0;
+	if (bind(fd, (struct sockaddr *)&name, length) == 0 && listen(fd, SOMAXCONN) == 0) {
+		if (askers.set >= 0)
+			epoll_ctl(askers.set, EPOLL_CTL_ADD, fd, &asked);
+		return 0;
+	}
 	pid = errno == EADDRINUSE ? holder(&name, length) : -1;
 	close(fd);
 	return pid > 0 ? pid : -1;
 }
 
-int cores_claim(const int *cores, unsigned nb_cores, bool shared)
+int cores_claim(struct control *control, const int *cores, unsigned nb_cores, bool shared)
 {
 	static const char what[] = "each waits while the other runs";
 	bool refused = false;
 
+	open_askers(control);
 	for (unsigned i = 0; i < nb_cores; i++) {
 		char text[160] = "";
 		unsigned first = 0;

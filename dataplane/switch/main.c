@@ -302,7 +302,7 @@ int main(int argc, char **argv)
 	state.control = control_open(options.control, switch_methods, switch_nb_methods, &state);
 	if (state.control == NULL)
 		return 1;
-	if (cores_claim(options.cores, options.open.workers.count, options.share_cores) != 0) {
+	if (cores_claim(state.control, options.cores, options.open.workers.count, options.share_cores) != 0) {
 		control_close(state.control);
 		return 1;
 	}
