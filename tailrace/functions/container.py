@@ -18,9 +18,11 @@ from pathlib import Path
 
 from tailrace.errors import Failure, Mistake
 from tailrace.functions.images import architecture, container_image, podman_has
+from tailrace.functions.limit import UNGROUPED
 from tailrace.functions.names import outer_name
 from tailrace.functions.process import TUN, inside
 from tailrace.functions.program import BUFFERS_MIB, NAME, function_command, refuses_cpus, wait_until_ready
+from tailrace.functions.rootless import limited, rootless_lacks
 from tailrace.functions.runtime import Instance, Started, Starter
 from tailrace.process import units
 from tailrace.process.plain import last_line
@@ -37,6 +39,8 @@ _FILES = 1024
 _THREADS = 4096
 """Of all containers together, which are one user's."""
 _NOBODY = 65534
+_ALL = frozenset({"memory", "pids", "cpuset"})
+"""Controllers that a container's limits are of."""
 _SECONDS = 60.0
 """In which podman has started a container on a busy machine."""
 _HUGE = Path("/sys/kernel/mm/hugepages")
@@ -63,8 +67,9 @@ class InContainer(Starter):
     def check(self) -> None:
         own_program(NAME)
         system_program("podman")
-        if os.geteuid() != 0:
-            raise Mistake("containers are started by root: run as root, or use `runs: process`")
+        lacks = rootless_lacks() if os.geteuid() != 0 else None
+        if lacks is not None:
+            raise Mistake(f"{lacks}; or run as root, or use `runs: process`")
 
     def start(self, launcher: Launcher, instance: Instance) -> Started:
         image = _image(instance)
@@ -81,7 +86,7 @@ class InContainer(Starter):
             raise launcher.failure(instance.name, f"{instance.name} has ended at its start")
         recorded = Process(instance.name, process.pid, process.start, NAME, runtime=self.name, outside=container.name)
         launcher.state.add(recorded)
-        return Started(recorded)
+        return Started(recorded, () if "memory" in _limited() else [UNGROUPED])
 
     def wait(self, launcher: Launcher, process: Process, place: Place, deadline: float, *, says: bool = True) -> None:
         if not says:  # and nobody knows whether it ever sleeps: at a real-time priority it might keep all others out
@@ -115,13 +120,9 @@ def _options(name: str, log: Path, instance: Instance, image: str, size: int) ->
     if _ITS_SIZE.exists():
         words += ["--mount", f"type=tmpfs,destination={_HUGE},tmpfs-size=1m,notmpcopyup"]
         words += ["--volume", f"{_ITS_SIZE}:{_ITS_SIZE}:ro"]
-    words += ["--user", f"{_NOBODY}:{instance.group}", "--umask", "0000"]
-    words += ["--memory", str(size), "--memory-swap", str(size), "--pids-limit", str(_PROCESSES)]
+    words += [*_as_nobody(instance), "--umask", "0000"]
     words += _in_slice()
-    words += ["--cpuset-cpus", ",".join(map(str, instance.place.cpus))]
-    # Podman's own defaults may be above what this process itself may have, and give.
-    for kind, most in (("nofile", _FILES), ("nproc", _THREADS), ("core", 0)):
-        words += ["--ulimit", f"{kind}={most}:{most}"]
+    words += _limits(size, ",".join(map(str, instance.place.cpus)))
     if not instance.kind:
         words += [f"--env={name}={value}" for name, value in _environment(instance).items()]
     words += ["--log-driver", "k8s-file", "--log-opt", f"path={log}", "--log-opt", f"max-size={LOG_BYTES >> 20}mb"]
@@ -130,6 +131,37 @@ def _options(name: str, log: Path, instance: Instance, image: str, size: int) ->
         words += volume
     arguments = function_command(NAME, instance, [uri for uri, _ in seen])[1:] if instance.kind else []
     return [*words, image, *arguments]
+
+
+def _as_nobody(instance: Instance) -> list[str]:
+    """The words that have it be nobody inside. Of an ordinary user's container that is this user, in whose folders it
+    makes its sockets."""
+    if os.geteuid() == 0:
+        return ["--user", f"{_NOBODY}:{instance.group}"]
+    return ["--userns", f"keep-id:uid={_NOBODY},gid={_NOBODY}", "--user", f"{_NOBODY}:{_NOBODY}"]
+
+
+def _limits(size: int, cpus: str) -> list[str]:
+    """The words that limit it to so much memory and to these CPUs, as far as podman can. A process's own limits
+    hold everywhere, and it inherits its CPUs."""
+    by, words = _limited(), []
+    words += (
+        ["--memory", str(size), "--memory-swap", str(size)] if "memory" in by else ["--ulimit", f"data={size}:{size}"]
+    )
+    words += ["--pids-limit", str(_PROCESSES)] if "pids" in by else []
+    words += ["--cpuset-cpus", cpus] if "cpuset" in by else []
+    # Podman's own defaults may be above what this process itself may have, and give. Where the user's own processes
+    # count too, how many containers have is not known.
+    limits = [("nofile", _FILES), ("core", 0), *([("nproc", _THREADS)] if os.geteuid() == 0 else [])]
+    for kind, most in limits:
+        words += ["--ulimit", f"{kind}={most}:{most}"]
+    return words
+
+
+@cache
+def _limited() -> frozenset[str]:
+    """The controllers by which podman limits containers here: root's by all that there are."""
+    return _ALL if os.geteuid() == 0 else limited()
 
 
 @cache

@@ -20,6 +20,9 @@ from tailrace.process.systemd import scope, scope_name, systemd_has
 from tailrace.state.launch import Launcher
 from tailrace.state.record import Cgroup, Scope, State
 
+UNGROUPED = "no memory cgroup can be made here, so sandboxes are limited by RLIMIT_DATA"
+"""Said to the user."""
+
 
 @dataclass(frozen=True)
 class MemoryLimit:

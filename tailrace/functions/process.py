@@ -22,7 +22,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from tailrace.errors import Mistake
-from tailrace.functions.limit import limit_memory
+from tailrace.functions.limit import UNGROUPED, limit_memory
 from tailrace.functions.program import (
     BUFFERS_MIB,
     HOST_CARD,
@@ -53,7 +53,6 @@ _LINUX = ("tap:", "if:")
 TUN = "/dev/net/tun"
 #: Where the program stands in the sandbox.
 _INSIDE = "/tailrace-vnf"
-_UNGROUPED = "no memory cgroup can be made here, so sandboxes are limited by RLIMIT_DATA"
 
 
 def inside(uri: str, number: int) -> tuple[str, list[str]]:
@@ -195,7 +194,7 @@ class InProcess(Starter):
             )
         finally:
             os.close(ends)
-        return Started(process, [_UNGROUPED] if limit.data_bytes is not None else ())
+        return Started(process, [UNGROUPED] if limit.data_bytes is not None else ())
 
     def wait(self, launcher: Launcher, process: Process, place: Place, deadline: float, *, says: bool = True) -> None:
         """Waits until it says that it forwards, and gives it its real-time priority. That it is attached does not say

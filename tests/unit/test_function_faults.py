@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from tailrace.errors import Failure, Mistake
-from tailrace.functions import container, machine
+from tailrace.functions import container, machine, rootless
 from tailrace.functions.container import InContainer
 from tailrace.functions.images import import_root
 from tailrace.functions.machine import InMachine
@@ -58,6 +58,7 @@ def test_containers_are_in_our_slice_where_podman_leaves_cgroups_to_systemd(monk
     def words(own: str | None, manager: str) -> list[str]:
         monkeypatch.setattr(container.units, "slice_name", lambda: own)
         monkeypatch.setattr(container, "podman", lambda *_: f"{manager}\n")
+        monkeypatch.setattr(container, "_limited", lambda: container._ALL)
         container._in_slice.cache_clear()
         found = container._options("tailrace-fw", Path("/logs/fw.log"), INSTANCE, "image", 1 << 20)
         container._in_slice.cache_clear()
@@ -80,13 +81,49 @@ def test_a_program_that_is_missing(monkeypatch: pytest.MonkeyPatch, runtime: Any
         runtime.check()
 
 
-@pytest.mark.parametrize(("runtime", "module"), [(InContainer(), container), (InMachine(), machine)])
-def test_a_user_who_is_not_root_is_told_what_to_do(monkeypatch: pytest.MonkeyPatch, runtime: Any, module: Any) -> None:
-    monkeypatch.setattr(container, "own_program", lambda name: Path(name))
-    monkeypatch.setattr(module, "system_program", lambda name: name)
+def test_machines_are_roots(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(machine, "system_program", lambda name: name)
     monkeypatch.setattr(os, "geteuid", lambda: 1000)
-    with pytest.raises(Mistake, match="are started by root: run as root, or use `runs: process`"):
-        runtime.check()
+    with pytest.raises(Mistake, match="machines are started by root: run as root, or use `runs: process`"):
+        InMachine().check()
+
+
+def test_an_ordinary_users_containers_lack_something(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(os, "geteuid", lambda: 1000)
+    monkeypatch.setattr(rootless.pwd, "getpwuid", lambda _user: SimpleNamespace(pw_name="ann"))
+    monkeypatch.setattr(rootless, "find_system_program", lambda _name: None)
+    assert "sudo apt-get install uidmap" in (rootless.rootless_lacks(tmp_path) or "")
+    monkeypatch.setattr(rootless, "find_system_program", lambda name: name)
+    etc, kernel = tmp_path / "etc", tmp_path / "proc/sys/kernel"
+    for folder in (etc, kernel):
+        folder.mkdir(parents=True)
+    (etc / "subuid").write_text("bob:100000:65536\nann:165536:65536\n")
+    said = rootless.rootless_lacks(tmp_path) or ""
+    assert said.startswith("/etc/subgid has no ids for containers of ann; ") and "sudo usermod --add-subuids" in said
+    (etc / "subgid").write_text("1000:165536:65536\n")
+    assert rootless.rootless_lacks(tmp_path) is None
+    (kernel / "unprivileged_userns_clone").write_text("0\n")
+    assert "sudo sysctl -w kernel.unprivileged_userns_clone=1" in (rootless.rootless_lacks(tmp_path) or "")
+    monkeypatch.setattr(container, "own_program", lambda name: Path(name))
+    monkeypatch.setattr(container, "system_program", lambda name: name)
+    monkeypatch.setattr(container, "rootless_lacks", lambda: "there is something to do")
+    with pytest.raises(Mistake, match="there is something to do; or run as root, or use `runs: process`"):
+        InContainer().check()
+
+
+@pytest.mark.parametrize("controllers", [frozenset[str](), frozenset({"memory", "pids"})])
+def test_an_ordinary_users_container_is_that_user_and_limited_by_what_is_there(
+    monkeypatch: pytest.MonkeyPatch, controllers: frozenset[str]
+) -> None:
+    monkeypatch.setattr(os, "geteuid", lambda: 1000)
+    monkeypatch.setattr(container.units, "slice_name", lambda: None)
+    monkeypatch.setattr(container, "_limited", lambda: controllers)
+    container._in_slice.cache_clear()
+    said = " ".join(container._options("tailrace-fw", Path("/logs/fw.log"), INSTANCE, "image", 1 << 20))
+    container._in_slice.cache_clear()
+    assert "--userns keep-id:uid=65534,gid=65534 --user 65534:65534" in said and "--cpuset-cpus" not in said
+    by_cgroup = f"--memory {1 << 20} --memory-swap {1 << 20} --pids-limit 64"
+    assert (by_cgroup in said, f"--ulimit data={1 << 20}:{1 << 20}" in said) == (bool(controllers), not controllers)
 
 
 def test_an_image_that_podman_has_not_or_that_is_of_another_architecture(monkeypatch: pytest.MonkeyPatch) -> None:
