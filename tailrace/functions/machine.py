@@ -308,9 +308,12 @@ def _make_disks(launcher: Launcher, instance: Instance, setting: MachineSetting,
         told = _told(instance)
         if disks.variables is not None:
             make_variables(disks.variables, qemu_user())
-        user_data = Path(told["user-data"]).read_bytes() if "user-data" in told else None
     except OSError as error:
         raise Mistake(f"{instance.name}: {error.filename}: {error.strerror}") from None
+    try:
+        user_data = Path(told["user-data"]).read_bytes() if "user-data" in told else None
+    except OSError as error:
+        raise Mistake(f"functions.{instance.name}.seed.user_data: {error.filename}: {error.strerror}") from None
     addresses = {nic.mac: told.get(f"address{number}", "") for number, nic in enumerate(setting.nics)}
     files = seed_files(machine_id(setting.name).hex, told.get("hostname", setting.name), addresses, user_data)
     if isinstance(instance.origin, Origin):

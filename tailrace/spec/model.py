@@ -253,7 +253,7 @@ class Seed(Model):
     def _addresses_are_some(cls, value: list[str]) -> list[str]:
         for each in value:
             try:
-                ipaddress.ip_interface(each)
+                ipaddress.ip_interface(each if "/" in each else "")  # netplan takes none without
             except ValueError:
                 raise ValueError(f"{each!r} is no address with its network; expected such as 10.0.0.1/24") from None
         return value
@@ -521,6 +521,11 @@ class Function(Model):
                 f"{self.kind} is a kind of Tailrace's own image; expected no kind beside an image of yours"
             )
         if self.started and self.kind is None and not self.own_image:
+            if self.image is not None and self.runtime.boots:
+                raise ValueError(
+                    f"image {self.image} is no disk by its name; expected one that ends in .qcow2 or .raw, or a kind "
+                    "for an image of `tailrace image list`"
+                )
             raise ValueError(f"lacks 'kind', which says what it does; expected {' or '.join(SETTINGS)}")
         if not self.started and self.kind is not None:
             raise ValueError(f"{self.kind} is a kind that Tailrace starts, and a guest is not; expected no kind")

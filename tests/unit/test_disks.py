@@ -201,6 +201,11 @@ def test_a_machine_with_a_disk_of_ones_own_has_no_kind_and_is_told_its_seed(tmp_
             "functions: {fw: {kind: skeleton, seed: {}}}\nchains: {v: [tester.a, fw, tester.b]}\n",
             "seed is for a machine",
         ),
+        (
+            OWN.replace("own.qcow2", "own.iso") % "",
+            "own.iso is no disk by its name; expected one that ends in .qcow2 or .raw",
+        ),
+        (OWN % ", seed: {addresses: [10.0.0.1]}", "'10.0.0.1' is no address with its network"),
     ],
 )
 def test_what_does_not_fit_a_disk_of_ones_own_is_refused(text: str, said: str) -> None:
