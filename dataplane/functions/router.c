@@ -52,14 +52,14 @@ static struct router_lane lanes[FUNCTION_QUEUES];
 
 /* ------- the fast path ------- */
 
-static void drop(struct router_lane *lane, struct rte_mbuf *mbuf, enum router_verdict why)
+static __rte_noinline void drop(struct router_lane *lane, struct rte_mbuf *mbuf, enum router_verdict why)
 {
 	function_count(&lane->drops[mbuf->port][why], 1);
 	rte_pktmbuf_free(mbuf);
 }
 
 /* Returns whether the kernel gets the frame; if not it is dropped. */
-static bool give_kernel(struct router_lane *lane, struct rte_mbuf *mbuf, enum router_class class)
+static __rte_noinline bool give_kernel(struct router_lane *lane, struct rte_mbuf *mbuf, enum router_class class)
 {
 	uint16_t in = mbuf->port;
 
@@ -71,19 +71,26 @@ static bool give_kernel(struct router_lane *lane, struct rte_mbuf *mbuf, enum ro
 	return true;
 }
 
-static void leave(struct rte_mbuf *mbuf, uint8_t port, struct egress *out)
+static __rte_noinline void leave_back(struct rte_mbuf *mbuf, uint8_t port, struct egress *out)
 {
 	struct back *back = &out->lane->backs[port];
 
-	if (port == mbuf->port && back->nb_frames == BACK) {
+	if (back->nb_frames == BACK) {
 		drop(out->lane, mbuf, ROUTER_DROP_port_full);
 		return;
 	}
 	out->nb_forwarded++;
-	if (port != mbuf->port)
-		out->frames[out->nb_frames++] = mbuf;
-	else
-		back->frames[back->nb_frames++] = mbuf;
+	back->frames[back->nb_frames++] = mbuf;
+}
+
+static inline void leave(struct rte_mbuf *mbuf, uint8_t port, struct egress *out)
+{
+	if (unlikely(port == mbuf->port)) {
+		leave_back(mbuf, port, out);
+		return;
+	}
+	out->nb_forwarded++;
+	out->frames[out->nb_frames++] = mbuf;
 }
 
 static const struct router_way *choose(const struct router_ways *ways, uint32_t flow)
@@ -106,35 +113,34 @@ static void show_use(uint32_t neighbour)
 		atomic_fetch_or(station, ROUTER_STATION_STALE);
 }
 
-/* Make the room before the IP header what the link needs.  Returns false if there is none. */
-static bool make_room(struct rte_mbuf *mbuf, uint16_t vlan)
+/* Make the room of `layer2` bytes before the IP header what the link needs.  Returns false if there is none. */
+static inline bool make_room(struct rte_mbuf *mbuf, uint32_t layer2, uint16_t vlan)
 {
-	const uint16_t wanted = vlan == 0 ? PLAIN : TAGGED;
+	const uint32_t wanted = unlikely(vlan != 0) ? TAGGED : PLAIN;
 
-	if (likely(mbuf->l2_len == wanted))
+	if (likely(layer2 == wanted))
 		return true;
 	if (wanted == PLAIN)
-		rte_pktmbuf_adj(mbuf, TAGGED - PLAIN);
-	else if (rte_pktmbuf_prepend(mbuf, TAGGED - PLAIN) == NULL)
-		return false;
-	mbuf->l2_len = wanted;
-	return true;
+		return rte_pktmbuf_adj(mbuf, TAGGED - PLAIN) != NULL;
+	return rte_pktmbuf_prepend(mbuf, TAGGED - PLAIN) != NULL;
 }
 
-static void write_layer2(struct rte_mbuf *mbuf, const struct router_link *link, uint64_t station, uint8_t family)
+/* As whole words. */
+static inline void write_layer2(struct rte_mbuf *mbuf, const struct router_link *link, uint64_t station, uint8_t family)
 {
 	const rte_be16_t type = family == ROUTER_4 ? RTE_BE16(RTE_ETHER_TYPE_IPV4) : RTE_BE16(RTE_ETHER_TYPE_IPV6);
-	struct rte_ether_hdr *ethernet = rte_pktmbuf_mtod(mbuf, struct rte_ether_hdr *);
-	const uint64_t mac = atomic_load_explicit(&link->mac, memory_order_relaxed);
+	const uint64_t mac = atomic_load_explicit(&link->mac, memory_order_relaxed) & ROUTER_MAC;
+	uint8_t *ethernet = rte_pktmbuf_mtod(mbuf, uint8_t *);
+	const uint64_t first = (station & ROUTER_MAC) | mac << 48, second = mac | (uint64_t)type << 48;
 
-	memcpy(&ethernet->dst_addr, &station, RTE_ETHER_ADDR_LEN);
-	memcpy(&ethernet->src_addr, &mac, RTE_ETHER_ADDR_LEN);
-	ethernet->ether_type = type;
+	memcpy(ethernet, &first, sizeof(first));
+	memcpy(ethernet + RTE_ETHER_ADDR_LEN, &second, sizeof(second));
 	if (unlikely(link->vlan != 0)) {
-		struct rte_vlan_hdr *tag = (struct rte_vlan_hdr *)(ethernet + 1);
+		const rte_be16_t tagged = RTE_BE16(RTE_ETHER_TYPE_VLAN);
+		const struct rte_vlan_hdr tag = {.vlan_tci = link->vlan, .eth_proto = type};
 
-		ethernet->ether_type = RTE_BE16(RTE_ETHER_TYPE_VLAN);
-		*tag = (struct rte_vlan_hdr){.vlan_tci = link->vlan, .eth_proto = type};
+		memcpy(ethernet + PLAIN - sizeof(tagged), &tagged, sizeof(tagged));
+		memcpy(ethernet + PLAIN, &tag, sizeof(tag));
 	}
 }
 
@@ -142,8 +148,9 @@ static void write_layer2(struct rte_mbuf *mbuf, const struct router_link *link, 
  * Send a frame to a neighbour, unless something is in the way that the kernel has to see.  Returns whether its IP
  * header may be changed for one hop more: then it leaves.
  */
-static bool send_to(struct router_lane *lane, struct rte_mbuf *mbuf, const struct router_way *way, uint32_t neighbour,
-		    uint32_t length, uint8_t family)
+static __rte_always_inline bool send_to(struct router_lane *lane, struct rte_mbuf *mbuf, uint32_t layer2,
+					const struct router_way *way, uint32_t neighbour, uint32_t length,
+					uint8_t family)
 {
 	const struct router_link *link = &router_table.links[way->link];
 	uint64_t station = 0;
@@ -152,7 +159,7 @@ static bool send_to(struct router_lane *lane, struct rte_mbuf *mbuf, const struc
 		station = atomic_load_explicit(&router_table.stations[neighbour], memory_order_relaxed);
 	if (unlikely(!(station & ROUTER_STATION_USABLE)) ||
 	    unlikely(length > atomic_load_explicit(&link->mtu, memory_order_relaxed)) ||
-	    unlikely(!make_room(mbuf, link->vlan))) {
+	    unlikely(!make_room(mbuf, layer2, link->vlan))) {
 		give_kernel(lane, mbuf, ROUTER_OTHERS);
 		return false;
 	}
@@ -162,30 +169,30 @@ static bool send_to(struct router_lane *lane, struct rte_mbuf *mbuf, const struc
 	return true;
 }
 
-/* Deal with what a lookup found that is no next hop.  Returns whether it was that. */
-static bool no_next_hop(struct router_lane *lane, struct rte_mbuf *mbuf, uint64_t found)
+/* Deal with what a lookup found that is no next hop. */
+static __rte_noinline void no_next_hop(struct router_lane *lane, struct rte_mbuf *mbuf, uint64_t found)
 {
-	if (likely(found >= ROUTE_FIRST_HOP))
-		return false;
 	if (found == ROUTE_BLACKHOLE)
 		drop(lane, mbuf, ROUTER_DROP_blackhole);
 	else
 		give_kernel(lane, mbuf, found == ROUTE_ITSELF ? ROUTER_ITSELF : ROUTER_OTHERS);
-	return true;
 }
 
 /* The family is a constant of the caller's, so each has code of its own. */
-static __rte_always_inline void forward(struct rte_mbuf *mbuf, uint64_t found, uint8_t family, struct egress *out)
+static __rte_always_inline void forward(struct rte_mbuf *mbuf, uint32_t layer2, uint64_t found, uint8_t family,
+					struct egress *out)
 {
-	const uint32_t size = mbuf->data_len - mbuf->l2_len;
+	const uint32_t size = mbuf->data_len - layer2;
 	const struct router_ways *ways = &router_table.ways[found];
-	struct rte_ipv4_hdr *header4 = rte_pktmbuf_mtod_offset(mbuf, void *, mbuf->l2_len);
+	struct rte_ipv4_hdr *header4 = rte_pktmbuf_mtod_offset(mbuf, void *, layer2);
 	struct rte_ipv6_hdr *header6 = (void *)header4;
 	const struct router_way *way = ways->ways;
 	uint32_t neighbour;
 
-	if (no_next_hop(out->lane, mbuf, found))
+	if (unlikely(found < ROUTE_FIRST_HOP)) {
+		no_next_hop(out->lane, mbuf, found);
 		return;
+	}
 	if (unlikely((family == ROUTER_4 ? header4->time_to_live : header6->hop_limits) <= 1)) {
 		give_kernel(out->lane, mbuf, ROUTER_OTHERS);
 		return;
@@ -202,7 +209,7 @@ static __rte_always_inline void forward(struct rte_mbuf *mbuf, uint64_t found, u
 			memcpy(address.bytes, &header6->dst_addr, sizeof(header6->dst_addr));
 		neighbour = router_find_neighbour(way->link, family, &address);
 	}
-	if (!send_to(out->lane, mbuf, way, neighbour,
+	if (!send_to(out->lane, mbuf, layer2, way, neighbour,
 		     family == ROUTER_4 ? router_length4(header4) : router_length6(header6), family))
 		return;
 	if (family == ROUTER_4)
@@ -212,66 +219,99 @@ static __rte_always_inline void forward(struct rte_mbuf *mbuf, uint64_t found, u
 	leave(mbuf, router_table.links[way->link].port, out);
 }
 
-/* By which link a frame comes in; its length before the IP header is noted.  Of a VLAN that is no link the kernel gets
- * it, as of any type that is not IP. */
-static const struct router_link *link_of(struct rte_mbuf *mbuf, uint16_t in)
+/* By which link a frame comes in, and its length before the IP header.  Of a VLAN that is no link the kernel gets it,
+ * as of any type that is not IP. */
+static const struct router_link *link_of(const struct rte_mbuf *mbuf, uint16_t in, uint32_t *layer2)
 {
 	const struct rte_ether_hdr *ethernet = rte_pktmbuf_mtod(mbuf, const struct rte_ether_hdr *);
 	const struct rte_vlan_hdr *tag = (const struct rte_vlan_hdr *)(ethernet + 1);
 	uint8_t number;
 
-	mbuf->l2_len = PLAIN;
-	if (likely(mbuf->data_len < TAGGED || ethernet->ether_type != RTE_BE16(RTE_ETHER_TYPE_VLAN)))
+	*layer2 = PLAIN;
+	if (mbuf->data_len < TAGGED || ethernet->ether_type != RTE_BE16(RTE_ETHER_TYPE_VLAN))
 		return &router_table.links[in];
 	number = atomic_load_explicit(&router_table.vlans[in][rte_be_to_cpu_16(tag->vlan_tci) % ROUTER_VLANS],
 				      memory_order_relaxed);
 	if (number == 0)
 		return &router_table.links[in];
-	mbuf->l2_len = TAGGED;
+	*layer2 = TAGGED;
 	return &router_table.links[number];
+}
+
+/* Frames of a burst that a route is looked for, by IP version. */
+struct routed {
+	struct rte_mbuf *frames[ROUTER_BURST];
+	uint8_t layer2[ROUTER_BURST]; /* bytes before the IP header */
+	unsigned nb;
+};
+
+struct routed_burst {
+	struct routed four, six;
+	struct router_address addresses6[ROUTER_BURST];
+	uint32_t addresses4[ROUTER_BURST];
+};
+
+static inline void add4(struct routed_burst *to, struct rte_mbuf *mbuf, const uint8_t *frame, uint32_t layer2)
+{
+	rte_be32_t address;
+
+	memcpy(&address, frame + layer2 + offsetof(struct rte_ipv4_hdr, dst_addr), sizeof(address));
+	to->addresses4[to->four.nb] = rte_be_to_cpu_32(address);
+	to->four.layer2[to->four.nb] = (uint8_t)layer2;
+	to->four.frames[to->four.nb++] = mbuf;
+}
+
+/* Any other frame than nearly all are. */
+static __rte_noinline void sort_out(struct routed_burst *to, struct router_lane *lane, struct rte_mbuf *mbuf,
+				    uint16_t in)
+{
+	const uint8_t *frame = rte_pktmbuf_mtod(mbuf, const uint8_t *);
+	uint32_t layer2;
+	const struct router_link *link = link_of(mbuf, in, &layer2);
+	const uint64_t mac = atomic_load_explicit(&link->mac, memory_order_relaxed);
+	const enum router_verdict verdict = router_check(frame, mbuf->data_len, mbuf->pkt_len, layer2, mac);
+
+	if (verdict == ROUTER_IPV4) {
+		add4(to, mbuf, frame, layer2);
+	} else if (verdict == ROUTER_IPV6) {
+		memcpy(&to->addresses6[to->six.nb], frame + layer2 + offsetof(struct rte_ipv6_hdr, dst_addr), 16);
+		to->six.layer2[to->six.nb] = (uint8_t)layer2;
+		to->six.frames[to->six.nb++] = mbuf;
+	} else if (verdict < ROUTER_IPV4) {
+		give_kernel(lane, mbuf, (enum router_class)verdict);
+	} else {
+		drop(lane, mbuf, verdict);
+	}
 }
 
 /* `out` may be the burst's own place, which has been read whole before anything leaves. */
 static void route_burst(struct rte_mbuf **burst, uint16_t nb_frames, uint16_t in, struct egress *out)
 {
-	struct rte_mbuf *frames4[ROUTER_BURST], *frames6[ROUTER_BURST];
-	struct router_address addresses6[ROUTER_BURST];
-	uint32_t addresses4[ROUTER_BURST];
+	const uint64_t mac = atomic_load_explicit(&router_table.links[in].mac, memory_order_relaxed);
+	struct routed_burst routed;
 	uint64_t found[ROUTER_BURST];
-	unsigned nb4 = 0, nb6 = 0;
 
+	routed.four.nb = routed.six.nb = 0;
 	for (uint16_t i = 0; i < nb_frames; i++)
 		rte_prefetch0(rte_pktmbuf_mtod(burst[i], void *));
 	for (uint16_t i = 0; i < nb_frames; i++) {
 		struct rte_mbuf *mbuf = burst[i];
 		const uint8_t *frame = rte_pktmbuf_mtod(mbuf, const uint8_t *);
-		const struct router_link *link = link_of(mbuf, in);
-		const uint64_t mac = atomic_load_explicit(&link->mac, memory_order_relaxed);
-		enum router_verdict verdict;
 
-		verdict = router_check(frame, mbuf->data_len, mbuf->pkt_len, mbuf->l2_len, mac);
 		mbuf->port = in;
-		frame += mbuf->l2_len;
-		if (likely(verdict == ROUTER_IPV4)) {
-			addresses4[nb4] = rte_be_to_cpu_32(((const struct rte_ipv4_hdr *)frame)->dst_addr);
-			frames4[nb4++] = mbuf;
-		} else if (verdict == ROUTER_IPV6) {
-			memcpy(&addresses6[nb6], &((const struct rte_ipv6_hdr *)frame)->dst_addr, 16);
-			frames6[nb6++] = mbuf;
-		} else if (verdict < ROUTER_IPV4) {
-			give_kernel(out->lane, mbuf, (enum router_class)verdict);
-		} else {
-			drop(out->lane, mbuf, verdict);
-		}
+		if (likely(router_is_plain4(frame, mbuf->data_len, mbuf->pkt_len, mac)))
+			add4(&routed, mbuf, frame, PLAIN);
+		else
+			sort_out(&routed, out->lane, mbuf, in);
 	}
-	if (nb4 > 0)
-		router_lookup4(addresses4, found, nb4);
-	for (unsigned i = 0; i < nb4; i++)
-		forward(frames4[i], found[i], ROUTER_4, out);
-	if (nb6 > 0)
-		router_lookup6(addresses6, found, nb6);
-	for (unsigned i = 0; i < nb6; i++)
-		forward(frames6[i], found[i], ROUTER_6, out);
+	if (routed.four.nb > 0)
+		router_lookup4(routed.addresses4, found, routed.four.nb);
+	for (unsigned i = 0; i < routed.four.nb; i++)
+		forward(routed.four.frames[i], routed.four.layer2[i], found[i], ROUTER_4, out);
+	if (routed.six.nb > 0)
+		router_lookup6(routed.addresses6, found, routed.six.nb);
+	for (unsigned i = 0; i < routed.six.nb; i++)
+		forward(routed.six.frames[i], routed.six.layer2[i], found[i], ROUTER_6, out);
 	function_count(&out->lane->forwarded[in], out->nb_forwarded);
 }
 

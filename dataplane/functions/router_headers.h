@@ -12,6 +12,8 @@
 #include <rte_ether.h>
 #include <rte_ip.h>
 
+#include "plain.h"
+
 /* Why a router drops a frame, each with a counter of this name (drop_...). */
 #define ROUTER_DROPS(X)                                                                       \
 	X(short)     /* it ends within a header */                                            \
@@ -46,6 +48,8 @@ enum router_verdict {
 		ROUTER_VERDICTS
 };
 
+#define ROUTER_MAC ((UINT64_C(1) << 48) - 1)
+
 /* A MAC address in the low 48 bits, as it lies in memory. */
 static inline uint64_t router_mac(const void *address)
 {
@@ -61,6 +65,32 @@ static inline uint64_t router_mac(const void *address)
  * ROUTER_IPV6 say that the whole header is in that piece, and what it says of lengths and addresses holds.
  */
 enum router_verdict router_check(const uint8_t *frame, uint32_t size, uint32_t length, uint32_t layer2, uint64_t mac);
+
+/* RFC 1812, 5.3.7: one of a station's. */
+static inline bool router_unicast4(uint8_t first)
+{
+	return (uint8_t)(first - 1) < PLAIN_MULTICAST - 1 && first != PLAIN_LOOPBACK;
+}
+
+/*
+ * Whether router_check() would find an untagged frame to be ROUTER_IPV4: for nearly all frames a few words tell.  If
+ * not, router_check() is to be asked.  `mac` is the link's.
+ */
+static inline bool router_is_plain4(const uint8_t *frame, uint32_t size, uint32_t length, uint64_t mac)
+{
+	uint64_t first, second;
+	uint32_t third;
+
+	if (unlikely(size < PLAIN_TRANSPORT || (plain_word(frame, 0) & ROUTER_MAC) != mac))
+		return false;
+	first = plain_word(frame, PLAIN_NETWORK);
+	second = plain_word(frame, PLAIN_NETWORK + 8);
+	third = (uint32_t)(plain_word(frame, PLAIN_NETWORK + 12) >> 32);
+	return likely(plain_half(plain_word(frame, PLAIN_NETWORK - 8) >> 32) == RTE_ETHER_TYPE_IPV4 &&
+		      (uint8_t)first == PLAIN_VERSION && plain_half(first) - 20 <= length - PLAIN_TRANSPORT &&
+		      plain_sum_holds(first, second, third) && router_unicast4((uint8_t)(second >> 32)) &&
+		      router_unicast4((uint8_t)third));
+}
 
 /* Of a frame that was found to be ROUTER_IPV4 or ROUTER_IPV6: bytes without the Ethernet header and its padding. */
 static inline uint32_t router_length4(const struct rte_ipv4_hdr *header)

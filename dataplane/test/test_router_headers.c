@@ -19,6 +19,9 @@ static enum router_verdict check(const struct frame *frame)
 
 	memcpy(bytes, frame->bytes, frame->length);
 	verdict = router_check(bytes, frame->length, frame->length, 14, router_mac(own));
+	/* What is found from a few words is no other. */
+	assert_int_equal(router_is_plain4(bytes, frame->length, frame->length, router_mac(own)),
+			 verdict == ROUTER_IPV4);
 	free(bytes);
 	return verdict;
 }
