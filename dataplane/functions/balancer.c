@@ -61,9 +61,12 @@ uint16_t balancer_balance(struct balancer *balancer, struct rte_mbuf **mbufs, ui
 	balancer->tick = connections_tick(tsc);
 	for (uint16_t i = 0; i < nb_frames; i++)
 		rte_prefetch0(rte_pktmbuf_mtod(mbufs[i], void *));
-	for (uint16_t i = 0; i < nb_frames; i++)
+	for (uint16_t i = 0; i < nb_frames; i++) {
 		burst[i].base.verdict = balancer_look(balancer, table, mbufs[i], &burst[i], in);
-	for (uint16_t i = 0; i < nb_frames; i++)
+		if (i >= PASSING_LAG)
+			passing_guess(&burst[i - PASSING_LAG].base, &balancer->flows);
+	}
+	for (uint16_t i = RTE_MAX(nb_frames, PASSING_LAG) - PASSING_LAG; i < nb_frames; i++)
 		passing_guess(&burst[i].base, &balancer->flows);
 	for (uint16_t i = 0; i < nb_frames; i++) {
 		burst[i].base.verdict = balancer_decide(balancer, table, &burst[i], in, tsc);

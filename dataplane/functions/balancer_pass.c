@@ -72,13 +72,17 @@ static uint16_t choose(const struct balancer_table *table, const struct balancer
  * The end for a frame of no connection that is known.  Only what begins one makes an entry: others go where the hash
  * leads, which is where they went before if nothing has changed, as after a restart.
  */
-static uint16_t begin(struct balancer *balancer, const struct balancer_table *table, struct balancer_passing *passing)
+static __rte_noinline uint16_t begin(struct balancer *balancer, const struct balancer_table *table,
+				     struct balancer_passing *passing)
 {
-	const uint16_t number = choose(table, passing);
-	const unsigned state = connection_begin(passing->base.frame.event);
-	struct balancer_end *end = &balancer->set.ends[number];
+	const unsigned state = connection_begin(passing->base.words.event);
 	struct connection *flow = NULL;
+	struct balancer_end *end;
+	uint16_t number;
 
+	passing_fill(&passing->base);
+	number = choose(table, passing);
+	end = &balancer->set.ends[number];
 	if (unlikely(number == 0 || !balancer_end_is_up(end)))
 		return 0;
 	if (likely(state != CONNECTION_REFUSED))
@@ -95,15 +99,14 @@ static uint16_t begin(struct balancer *balancer, const struct balancer_table *ta
 /* The end of a frame from a client; 0: there is none. */
 static uint16_t follow(struct balancer *balancer, const struct balancer_table *table, struct balancer_passing *passing)
 {
-	struct connection *flow = connections_find(&balancer->flows, &passing->base.key, passing->base.guess,
-						   balancer->tick);
+	struct connection *flow = passing_find(&passing->base, &balancer->flows, balancer->tick);
 	const struct balancer_service *service = &balancer->set.services[passing->service];
 	const bool direct = service->direct && service->protocol == IPPROTO_TCP;
 	unsigned state;
 
 	if (unlikely(flow == NULL))
 		return begin(balancer, table, passing);
-	state = next_state(flow, direct, true, passing->base.frame.event);
+	state = next_state(flow, direct, true, passing->base.words.event);
 	if (unlikely(state == CONNECTION_ANEW || !balancer_end_is_up(&balancer->set.ends[flow->mark]))) {
 		connections_remove(&balancer->flows, flow);
 		return begin(balancer, table, passing);
@@ -145,9 +148,8 @@ static enum verdict pass_to_end(struct balancer *balancer, const struct balancer
 static enum verdict pass_from_end(struct balancer *balancer, struct balancer_passing *passing)
 {
 	const struct balancer_service *service = &balancer->set.services[passing->service];
-	struct connection *flow = connections_find(&balancer->flows, &passing->base.key, passing->base.guess,
-						   balancer->tick);
-	const enum event event = passing->base.frame.event;
+	struct connection *flow = passing_find(&passing->base, &balancer->flows, balancer->tick);
+	const enum event event = passing->base.words.event;
 	unsigned state;
 
 	if (unlikely(flow == NULL && (service->protocol != IPPROTO_TCP || event == EVENT_SYN)))
@@ -314,6 +316,8 @@ static enum verdict look_from_ends(struct balancer *balancer, const struct balan
 	service = &balancer->set.services[passing->service];
 	memcpy(headers->source, service->address.bytes, sizeof(headers->source));
 	headers->key[5] = (headers->key[5] & ~(uint64_t)UINT16_MAX) | service->port; /* the source's; as a word */
+	passing->base.words.source = (uint32_t)headers->key[0];
+	passing->base.words.ports = (uint32_t)headers->key[5];
 	return passing_key(&passing->base, &balancer->flows);
 }
 
@@ -321,12 +325,15 @@ enum verdict balancer_look(struct balancer *balancer, const struct balancer_tabl
 			   struct balancer_passing *passing, uint16_t in)
 {
 	const struct headers *headers = &passing->base.frame.headers;
-	enum verdict verdict;
+	enum verdict verdict = VERDICT_FLOW;
 
 	passing->way = BALANCER_UNTOUCHED;
 	passing->unkept = false;
 	passing->service = passing->end = 0;
-	verdict = passing_read(&passing->base, mbuf);
+	if (likely(passing_is_plain(&passing->base, mbuf)))
+		plain_fill(&passing->base.words, &passing->base.frame);
+	else
+		verdict = passing_inspect(&passing->base, mbuf);
 	if (unlikely(headers->vlan != 0))
 		return VERDICT_PASS;
 	if (unlikely(verdict == VERDICT_PASS)) {

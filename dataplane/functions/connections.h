@@ -156,56 +156,52 @@ static inline uint32_t connections_tick(uint64_t tsc)
 	return (uint32_t)(tsc >> CONNECTION_TICK_SHIFT);
 }
 
-static inline uint64_t connection_hash(const struct connections *flows, const uint64_t *words)
+/*
+ * Of both ends' addresses, of what kind the flow is, and of what else its key has: a plain flow (plain.h) has all of it
+ * in these words.  Ports one after the other differ by a constant after the first product; once more, or some secrets
+ * crowd them into few buckets.
+ */
+static inline uint64_t connection_hash_words(const struct connections *flows, uint64_t ends, uint64_t kind,
+					     uint64_t last)
 {
-	uint64_t hash = hash_mix(words[0] ^ flows->secret[0], words[2] ^ flows->secret[1]);
-
-	if ((words[1] | words[3]) != 0) /* IPv6 */
-		hash ^= hash_mix(words[1] ^ flows->secret[0], words[3] ^ HASH_3);
-	/* Ports one after the other differ by a constant here; once more, or some secrets crowd them into few buckets.
-	 */
-	return hash_mix(hash_mix(hash ^ words[4], words[5] ^ flows->secret[1]), HASH_3);
+	return hash_mix(hash_mix(ends ^ flows->secret[0], last ^ kind * HASH_1 ^ flows->secret[1]), HASH_3);
 }
 
-/* The second half of addresses. */
-struct connection_tails {
-	uint64_t source, destination;
-};
+static inline uint64_t connection_hash(const struct connections *flows, const uint64_t *words)
+{
+	uint64_t ends = words[0] ^ (words[2] << 32 | words[2] >> 32);
+
+	if ((words[1] | words[3]) != 0) /* IPv6 */
+		ends = hash_mix(words[0] ^ flows->secret[0], words[2] ^ flows->secret[1]) ^
+		       hash_mix(words[1] ^ flows->secret[0], words[3] ^ HASH_3);
+	return connection_hash_words(flows, ends, words[4], words[5]);
+}
 
 /*
  * The key of what a frame's headers say (struct headers), in whole words.  Which of two ends comes first is as good as
  * random, so nothing branches on it.  The two are never the same (martian), so the ports need not be asked.
  */
-static inline void connection_key_fill(const struct connections *flows, const uint64_t *from,
-				       struct connection_tails tails, uint64_t query, bool asks,
+static inline void connection_key_make(const struct connections *flows, const struct inspected *frame,
 				       struct connection_key *key)
 {
+	const uint64_t *from = frame->headers.key;
 	const uint64_t source = from[0], destination = from[2];
-	const bool swap = tails.source != tails.destination ? tails.source > tails.destination : source > destination;
-	const uint64_t all = -(uint64_t)swap, heads = (source ^ destination) & all;
-	const uint64_t ends = (tails.source ^ tails.destination) & all;
+	const bool swap = from[1] != from[3] ? from[1] > from[3] : source > destination;
+	const uint64_t all = -(uint64_t)swap, heads = (source ^ destination) & all, tails = (from[1] ^ from[3]) & all;
 	const uint32_t ports = (uint32_t)from[5], half = swap * 16; /* both ports, in two halves */
 	uint64_t last = (from[5] & ~(uint64_t)UINT32_MAX) | (ports << half | ports >> half);
 
 	/* Two that ask each other with the same identifier are two flows. */
-	if (unlikely(query != 0))
-		last |= query << 40 | (uint64_t)(asks == swap) << 48;
+	if (unlikely(frame->query != 0))
+		last |= (uint64_t)frame->query << 40 | (uint64_t)((frame->event == EVENT_QUERY) == swap) << 48;
 	key->words[0] = source ^ heads;
-	key->words[1] = tails.source ^ ends;
+	key->words[1] = from[1] ^ tails;
 	key->words[2] = destination ^ heads;
-	key->words[3] = tails.destination ^ ends;
+	key->words[3] = from[3] ^ tails;
 	key->words[4] = from[4];
 	key->words[5] = last;
 	key->source = swap;
 	key->hash = connection_hash(flows, key->words);
-}
-
-static inline void connection_key_make(const struct connections *flows, const struct inspected *frame,
-				       struct connection_key *key)
-{
-	const struct connection_tails tails = {frame->headers.key[1], frame->headers.key[3]};
-
-	connection_key_fill(flows, frame->headers.key, tails, frame->query, frame->event == EVENT_QUERY, key);
 }
 
 static inline struct connection_bucket *connection_bucket(const struct connections *flows, uint64_t hash)
@@ -285,13 +281,18 @@ static inline bool connection_aged(const struct connections *flows, const struct
 /* As connections_find(), of a guess that was wrong, or of a flow that has aged. */
 struct connection *connections_search(struct connections *flows, const struct connection_key *key, uint32_t tick);
 
+static inline bool connection_known(const struct connections *flows, const struct connection *flow, uint32_t tick)
+{
+	return flow->state != CONNECTION_none && !connection_aged(flows, flow, tick);
+}
+
 /* The flow, with the guess that was made of it before; NULL: it is not known, or no more. */
 static inline struct connection *connections_find(struct connections *flows, const struct connection_key *key,
 						  uint32_t guess, uint32_t tick)
 {
 	struct connection *flow = &flows->flows[guess];
 
-	if (likely(connection_same(flow, key) && flow->state != CONNECTION_none && !connection_aged(flows, flow, tick)))
+	if (likely(connection_same(flow, key) && connection_known(flows, flow, tick)))
 		return flow;
 	return connections_search(flows, key, tick);
 }

@@ -34,19 +34,18 @@ struct burst {
 /* ------- flows ------- */
 
 /* Returns VERDICT_FLOW if the frame belongs to no flow, or begins another one in the place of one that has ended. */
-static inline enum verdict decide_known(struct firewall *firewall, const struct passing *passing, uint32_t guess,
-					uint16_t in, uint32_t tick)
+static inline enum verdict decide_known(struct firewall *firewall, struct passing *passing, uint16_t in, uint32_t tick)
 {
-	struct connection *flow = connections_find(&firewall->flows, &passing->key, guess, tick);
-	bool by_opener;
+	struct connection *flow = passing_find(passing, &firewall->flows, tick);
+	bool by_other;
 	unsigned state;
 
 	if (unlikely(flow == NULL))
 		return VERDICT_FLOW;
-	by_opener = passing->key.source == flow->opener;
-	if (unlikely(by_opener != (in == flow->port)))
+	by_other = passing->source ^ flow->opener;
+	if (unlikely(by_other != (in ^ flow->port)))
 		return VERDICT_DROP_wrong_port;
-	state = connection_after(flow->state, by_opener, passing->frame.event);
+	state = connection_after(flow->state, !by_other, passing->words.event);
 	if (unlikely(state == CONNECTION_REFUSED))
 		return VERDICT_DROP_state;
 	if (unlikely(state == CONNECTION_ANEW)) {
@@ -74,18 +73,20 @@ static void decide_new(struct firewall *firewall, struct burst *burst, struct rt
 	struct headers headers[FIREWALL_BURST];
 	uint32_t found[FIREWALL_BURST];
 
-	for (uint16_t i = 0; i < burst->nb_begin; i++)
+	for (uint16_t i = 0; i < burst->nb_begin; i++) {
+		passing_fill(&burst->frames[burst->begin[i]]);
 		headers[i] = burst->frames[burst->begin[i]].frame.headers;
+	}
 	firewall_rules_find(rules, in, headers, burst->nb_begin, found);
 	for (uint16_t i = 0; i < burst->nb_begin; i++) {
 		const uint16_t number = burst->begin[i];
 		struct passing *passing = &burst->frames[number];
-		const enum event event = passing->frame.event;
+		const enum event event = passing->words.event;
 		struct firewall_rule *rule = &rules->rules[found[i]];
 		enum verdict verdict;
 
 		/* One before it in the burst may have begun its flow. */
-		verdict = decide_known(firewall, passing, 0, in, tick);
+		verdict = decide_known(firewall, passing, in, tick);
 		if (verdict == VERDICT_FLOW && connection_begin(event) == CONNECTION_REFUSED) {
 			verdict = VERDICT_DROP_state;
 		} else if (verdict == VERDICT_FLOW) {
@@ -122,14 +123,22 @@ static __rte_noinline enum verdict decide_error(struct firewall *firewall, const
 
 /* ------- bursts ------- */
 
+static __rte_noinline enum verdict look_at_any(struct firewall *firewall, const struct rte_mbuf *mbuf,
+					       struct passing *passing, uint16_t in, uint32_t tick)
+{
+	const enum verdict verdict = passing_inspect(passing, mbuf);
+
+	if (verdict == VERDICT_FLOW)
+		return passing_key(passing, &firewall->flows);
+	return verdict == VERDICT_ERROR ? decide_error(firewall, passing, in, tick) : verdict;
+}
+
 static inline enum verdict look_at(struct firewall *firewall, const struct rte_mbuf *mbuf, struct passing *passing,
 				   uint16_t in, uint32_t tick)
 {
-	const enum verdict verdict = passing_read(passing, mbuf);
-
-	if (likely(verdict == VERDICT_FLOW))
-		return passing_key(passing, &firewall->flows);
-	return verdict == VERDICT_ERROR ? decide_error(firewall, passing, in, tick) : verdict;
+	if (likely(passing_is_plain(passing, mbuf)))
+		return passing_key_plain(passing, &firewall->flows);
+	return look_at_any(firewall, mbuf, passing, in, tick);
 }
 
 static uint16_t leave(struct firewall *firewall, struct burst *burst, struct rte_mbuf **mbufs, uint16_t nb_frames,
@@ -139,12 +148,14 @@ static uint16_t leave(struct firewall *firewall, struct burst *burst, struct rte
 	uint16_t nb_out = 0;
 
 	for (uint16_t i = 0; i < nb_frames; i++) {
-		const struct inspected *frame = &burst->frames[i].frame;
-		enum verdict verdict = burst->frames[i].verdict;
+		const struct passing *passing = &burst->frames[i];
+		const struct inspected *frame = &passing->frame;
+		enum verdict verdict = passing->verdict;
 
 		if (unlikely(verdict == VERDICT_LATER))
 			verdict = fragments_find(&firewall->fragments, frame, tsc, NULL);
-		else if (unlikely(frame->headers.fragment == FRAGMENT_FIRST && verdict == VERDICT_PASS))
+		else if (unlikely(passing->plain == NULL && frame->headers.fragment == FRAGMENT_FIRST &&
+				  verdict == VERDICT_PASS))
 			fragments_add(&firewall->fragments, frame, tsc, NULL);
 		if (likely(verdict == VERDICT_PASS)) {
 			mbufs[nb_out++] = mbufs[i];
@@ -167,15 +178,18 @@ static uint16_t filter(struct firewall *firewall, struct rte_mbuf **mbufs, uint1
 	burst.simple = true;
 	for (uint16_t i = 0; i < nb_frames; i++)
 		rte_prefetch0(rte_pktmbuf_mtod(mbufs[i], void *));
-	for (uint16_t i = 0; i < nb_frames; i++)
+	for (uint16_t i = 0; i < nb_frames; i++) {
 		burst.frames[i].verdict = look_at(firewall, mbufs[i], &burst.frames[i], in, tick);
-	for (uint16_t i = 0; i < nb_frames; i++)
+		if (i >= PASSING_LAG)
+			passing_guess(&burst.frames[i - PASSING_LAG], &firewall->flows);
+	}
+	for (uint16_t i = RTE_MAX(nb_frames, PASSING_LAG) - PASSING_LAG; i < nb_frames; i++)
 		passing_guess(&burst.frames[i], &firewall->flows);
 	for (uint16_t i = 0; i < nb_frames; i++) {
 		struct passing *passing = &burst.frames[i];
 
 		if (likely(passing->verdict == VERDICT_FLOW))
-			passing->verdict = decide_known(firewall, passing, passing->guess, in, tick);
+			passing->verdict = decide_known(firewall, passing, in, tick);
 		burst.simple &= passing->verdict == VERDICT_PASS && passing->plain != NULL;
 		if (unlikely(passing->verdict == VERDICT_FLOW))
 			burst.begin[burst.nb_begin++] = i;

@@ -55,12 +55,10 @@ uint16_t nat_translate(struct nat *nat, struct rte_mbuf **mbufs, uint16_t nb_fra
 	nat->tick = connections_tick(tsc);
 	for (uint16_t i = 0; i < nb_frames; i++)
 		rte_prefetch0(rte_pktmbuf_mtod(mbufs[i], void *));
-	for (uint16_t i = 0; i < nb_frames; i++)
-		burst[i].base.verdict = nat_look(nat, mbufs[i], &burst[i], in);
-	if (in == 1)
-		nat_look_inside(nat, burst, nb_frames);
-	for (uint16_t i = 0; i < nb_frames; i++)
-		passing_guess(&burst[i].base, &nat->flows);
+	if (in == 0)
+		nat_look_from_inside(nat, mbufs, burst, nb_frames);
+	else
+		nat_look_from_outside(nat, mbufs, burst, nb_frames);
 	for (uint16_t i = 0; i < nb_frames; i++) {
 		burst[i].base.verdict = nat_decide(nat, &burst[i], in, tsc);
 		if (likely(leave(nat, mbufs[i], &burst[i], in)))

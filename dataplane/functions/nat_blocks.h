@@ -9,8 +9,6 @@
 
 enum { NAT_PROTOCOLS = 3, NAT_WORD = 64 /* ports in a word of bits */ };
 
-uint32_t nat_hash(const struct nat_table *table, const struct nat_end *end);
-
 /* The number of an inside host; 0: it has no block. */
 uint32_t nat_host_find(const struct nat_table *table, uint32_t address, uint32_t tags);
 

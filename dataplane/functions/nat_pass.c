@@ -9,7 +9,10 @@
 #include "nat_pass.h"
 #include "rewrite.h"
 
-enum { MULTICAST = 0xe0000000u };
+enum {
+	MULTICAST = 0xe0000000u,
+	NAT_LAG = 8, /* as PASSING_LAG: from outside there are more stages */
+};
 
 /* ------- addresses ------- */
 
@@ -46,6 +49,30 @@ static struct nat_end end_of(const struct headers *headers, enum rewrite_side si
 	};
 }
 
+static inline uint32_t source_of(const struct passing *passing)
+{
+	return likely(passing->plain != NULL) ? ntohl(passing->words.source)
+					      : address_in(passing->frame.headers.source);
+}
+
+static inline uint32_t destination_of(const struct passing *passing)
+{
+	return likely(passing->plain != NULL) ? ntohl(passing->words.destination)
+					      : address_in(passing->frame.headers.destination);
+}
+
+/* The end of a frame that has a flow. */
+static inline struct nat_end passing_end(const struct passing *passing, enum rewrite_side side)
+{
+	if (unlikely(passing->plain == NULL))
+		return end_of(&passing->frame.headers, side);
+	return (struct nat_end){
+		.address = side == REWRITE_SOURCE ? source_of(passing) : destination_of(passing),
+		.port = (uint16_t)(passing->words.ports >> (side == REWRITE_SOURCE ? 0 : 16)),
+		.protocol = passing->words.protocol,
+	};
+}
+
 /* By whole words, because the key is read by words.  ICMP has one identifier for both ends. */
 static void set_end(struct headers *headers, enum rewrite_side side, uint32_t address, uint16_t port)
 {
@@ -54,6 +81,22 @@ static void set_end(struct headers *headers, enum rewrite_side side, uint32_t ad
 
 	headers->key[side == REWRITE_SOURCE ? 0 : 2] = htonl(address);
 	headers->key[5] = (headers->key[5] & ~mask) | (((uint64_t)port << 16 | port) & mask);
+}
+
+static inline void set_passing_end(struct passing *passing, enum rewrite_side side, uint32_t address, uint16_t port)
+{
+	struct plain *words = &passing->words;
+
+	passing->filled = false;
+	if (unlikely(passing->plain == NULL)) {
+		set_end(&passing->frame.headers, side, address, port);
+	} else if (side == REWRITE_SOURCE) {
+		words->source = htonl(address);
+		words->ports = (words->ports & ~(uint32_t)UINT16_MAX) | port;
+	} else {
+		words->destination = htonl(address);
+		words->ports = (words->ports & UINT16_MAX) | (uint32_t)port << 16;
+	}
 }
 
 /* ------- changing ------- */
@@ -125,12 +168,13 @@ void nat_connection_ended(struct connections *flows, uint32_t number)
 }
 
 /* The mapping is held.  Returns NULL without room. */
-static struct connection *add(struct nat *nat, const struct nat_passing *passing, struct nat_mapping *mapping,
-			      uint16_t in)
+static struct connection *add(struct nat *nat, struct nat_passing *passing, struct nat_mapping *mapping, uint16_t in)
 {
-	const unsigned state = connection_begin(passing->base.frame.event);
-	struct connection *flow = connections_add(&nat->flows, &passing->base.key, state, in, nat->tick);
+	const unsigned state = connection_begin(passing->base.words.event);
+	struct connection *flow;
 
+	passing_fill(&passing->base);
+	flow = connections_add(&nat->flows, &passing->base.key, state, in, nat->tick);
 	if (flow == NULL) {
 		nat_table_release(&nat->table, mapping, nat->tick);
 		return NULL;
@@ -139,13 +183,14 @@ static struct connection *add(struct nat *nat, const struct nat_passing *passing
 	return flow;
 }
 
-static enum verdict begin(struct nat *nat, struct nat_passing *passing, uint16_t in, struct connection **flow)
+static __rte_noinline enum verdict begin(struct nat *nat, struct nat_passing *passing, uint16_t in,
+					 struct connection **flow)
 {
-	const struct nat_end end = end_of(&passing->base.frame.headers, in == 0 ? REWRITE_SOURCE : REWRITE_DESTINATION);
+	const struct nat_end end = passing_end(&passing->base, in == 0 ? REWRITE_SOURCE : REWRITE_DESTINATION);
 	struct nat_mapping *mapping = passing->mapping;
 	enum verdict why;
 
-	if (connection_begin(passing->base.frame.event) == CONNECTION_REFUSED)
+	if (connection_begin(passing->base.words.event) == CONNECTION_REFUSED)
 		return VERDICT_DROP_state;
 	if (in == 0) {
 		mapping = nat_table_hold(&nat->table, &end, &why);
@@ -162,7 +207,8 @@ static enum verdict begin(struct nat *nat, struct nat_passing *passing, uint16_t
 }
 
 /* One begins in the place of one that has ended, and with its mapping. */
-static enum verdict begin_anew(struct nat *nat, struct nat_passing *passing, uint16_t in, struct connection **flow)
+static __rte_noinline enum verdict begin_anew(struct nat *nat, struct nat_passing *passing, uint16_t in,
+					      struct connection **flow)
 {
 	struct nat_mapping *mapping = nat_mapping_of(nat, *flow);
 	enum verdict verdict;
@@ -175,22 +221,22 @@ static enum verdict begin_anew(struct nat *nat, struct nat_passing *passing, uin
 }
 
 /* The connection that a frame belongs to, or begins; or why it does not. */
-static enum verdict follow(struct nat *nat, struct nat_passing *passing, uint16_t in, struct connection **flow)
+static inline enum verdict follow(struct nat *nat, struct nat_passing *passing, uint16_t in, struct connection **flow)
 {
-	bool by_opener;
+	bool by_other;
 	unsigned state;
 
-	*flow = connections_find(&nat->flows, &passing->base.key, passing->base.guess, nat->tick);
+	*flow = passing_find(&passing->base, &nat->flows, nat->tick);
 	if (unlikely(*flow == NULL)) {
 		/* With the last connection its mapping went. */
 		if (in == 1 && passing->mapping->references == 0)
 			return VERDICT_DROP_unmapped;
 		return begin(nat, passing, in, flow);
 	}
-	by_opener = passing->base.key.source == (*flow)->opener;
-	if (unlikely(by_opener != (in == (*flow)->port)))
+	by_other = passing->base.source ^ (*flow)->opener;
+	if (unlikely(by_other != (in ^ (*flow)->port)))
 		return VERDICT_DROP_wrong_port;
-	state = connection_after((*flow)->state, by_opener, passing->base.frame.event);
+	state = connection_after((*flow)->state, !by_other, passing->base.words.event);
 	if (unlikely(state == CONNECTION_REFUSED))
 		return VERDICT_DROP_state;
 	if (likely(state != CONNECTION_ANEW)) {
@@ -202,46 +248,37 @@ static enum verdict follow(struct nat *nat, struct nat_passing *passing, uint16_
 
 /* ------- from outside ------- */
 
-static enum verdict ask_outside(struct nat *nat, struct nat_passing *passing)
+static inline enum verdict ask_outside(struct nat *nat, struct nat_passing *passing)
 {
 	const struct headers *headers = &passing->base.frame.headers;
 
-	if (unlikely(!has_port(headers->protocol) || passing->base.frame.event == EVENT_QUERY))
+	if (unlikely(passing->base.plain == NULL &&
+		     (!has_port(headers->protocol) || passing->base.words.event == EVENT_QUERY)))
 		return VERDICT_DROP_unmapped;
-	passing->outside = end_of(headers, REWRITE_DESTINATION);
+	passing->outside = passing_end(&passing->base, REWRITE_DESTINATION);
 	passing->chain = nat_table_ask(&nat->table, &passing->outside);
 	return VERDICT_FLOW;
 }
 
 /* Make a frame what it is inside, but for its bytes. */
-static enum verdict find_inside(struct nat *nat, struct nat_passing *passing)
+static inline enum verdict find_inside(struct nat *nat, struct nat_passing *passing)
 {
-	struct headers *headers = &passing->base.frame.headers;
+	struct nat_mapping *mapping = nat_table_outside_in(&nat->table, passing->chain, &passing->outside);
 
 	passing->changes = nat->table.changes;
-	passing->mapping = nat_table_outside(&nat->table, &passing->outside);
-	if (unlikely(passing->mapping == NULL))
+	passing->mapping = mapping;
+	if (unlikely(mapping == NULL))
 		return VERDICT_DROP_unmapped;
-	if (unlikely(passing->mapping->inside.address == address_in(headers->source)))
+	if (unlikely(mapping->inside.address == source_of(&passing->base)))
 		return VERDICT_DROP_martian;
-	set_end(headers, REWRITE_DESTINATION, passing->mapping->inside.address, passing->mapping->inside.port);
+	set_passing_end(&passing->base, REWRITE_DESTINATION, mapping->inside.address, mapping->inside.port);
 	return passing_key(&passing->base, &nat->flows);
 }
 
-void nat_look_inside(struct nat *nat, struct nat_passing *burst, uint16_t nb_frames)
-{
-	for (uint16_t i = 0; i < nb_frames; i++)
-		if (likely(burst[i].base.verdict == VERDICT_FLOW))
-			nat_table_ask_mapping(&nat->table, burst[i].chain);
-	for (uint16_t i = 0; i < nb_frames; i++)
-		if (likely(burst[i].base.verdict == VERDICT_FLOW))
-			burst[i].base.verdict = find_inside(nat, &burst[i]);
-}
-
 /* The mapping may have gone since it was looked up, with a connection that gave way to one of another frame. */
-static enum verdict look_again(struct nat *nat, struct nat_passing *passing)
+static __rte_noinline enum verdict look_again(struct nat *nat, struct nat_passing *passing)
 {
-	set_end(&passing->base.frame.headers, REWRITE_DESTINATION, passing->outside.address, passing->outside.port);
+	set_passing_end(&passing->base, REWRITE_DESTINATION, passing->outside.address, passing->outside.port);
 	passing->base.guess = 0;
 	return find_inside(nat, passing);
 }
@@ -289,24 +326,30 @@ static enum verdict pass_error_from_outside(struct nat *nat, struct nat_passing 
 
 /* ------- from inside ------- */
 
-static enum verdict pass_from_inside(struct nat *nat, struct nat_passing *passing)
+/* From inside to an address of the pool. */
+static __rte_noinline enum verdict pass_back(struct nat *nat, struct nat_passing *passing,
+					     const struct connection *flow)
 {
-	struct headers *headers = &passing->base.frame.headers;
-	struct connection *flow;
-	enum verdict verdict = follow(nat, passing, 0, &flow);
+	enum verdict verdict;
 
-	if (unlikely(verdict != VERDICT_PASS))
-		return verdict;
-	change_end(passing, REWRITE_SOURCE, nat_outside_address(flow), nat_outside_port(flow));
-	if (likely(!in_pool(nat, address_in(headers->destination))))
-		return VERDICT_PASS;
 	passing->back = true;
 	passing->base.guess = 0;
-	set_end(headers, REWRITE_SOURCE, nat_outside_address(flow), nat_outside_port(flow));
+	set_passing_end(&passing->base, REWRITE_SOURCE, nat_outside_address(flow), nat_outside_port(flow));
 	verdict = ask_outside(nat, passing);
 	if (verdict == VERDICT_FLOW)
 		verdict = find_inside(nat, passing);
 	return verdict == VERDICT_FLOW ? pass_from_outside(nat, passing) : verdict;
+}
+
+static inline enum verdict pass_from_inside(struct nat *nat, struct nat_passing *passing)
+{
+	struct connection *flow;
+	const enum verdict verdict = follow(nat, passing, 0, &flow);
+
+	if (unlikely(verdict != VERDICT_PASS))
+		return verdict;
+	change_end(passing, REWRITE_SOURCE, nat_outside_address(flow), nat_outside_port(flow));
+	return likely(!in_pool(nat, destination_of(&passing->base))) ? VERDICT_PASS : pass_back(nat, passing, flow);
 }
 
 /* RFC 5508, 4.2: an error about what was sent to inside; who sends it need not have a mapping of its own. */
@@ -351,38 +394,97 @@ static enum verdict look_at_error(struct nat *nat, struct nat_passing *passing, 
 	return is_inside(nat, source) ? VERDICT_DROP_unrelated : VERDICT_PASS;
 }
 
-enum verdict nat_look(struct nat *nat, const struct rte_mbuf *mbuf, struct nat_passing *passing, uint16_t in)
+/* By its addresses: VERDICT_FLOW if it is to be translated, VERDICT_PASS if it leaves as it came. */
+static inline enum verdict look_at_addresses(const struct nat *nat, uint32_t source, uint32_t destination, uint16_t in,
+					     bool error)
 {
-	const struct headers *headers = &passing->base.frame.headers;
-	enum verdict verdict;
-	uint32_t source, destination;
-
-	passing->changed = passing->back = false;
-	passing->mapping = NULL;
-	verdict = passing_read(&passing->base, mbuf);
-	if (unlikely(headers->ethertype == RTE_ETHER_TYPE_IPV6))
-		return VERDICT_PASS;
-	if (unlikely(verdict == VERDICT_PASS || verdict > VERDICT_LATER))
-		return verdict;
-	source = address_in(headers->source);
-	destination = address_in(headers->destination);
 	if (unlikely(in_pool(nat, source)))
 		return VERDICT_DROP_spoofed;
 	if (unlikely(in == 1 && is_inside(nat, destination)))
 		return VERDICT_DROP_inside;
-	if (unlikely(verdict == VERDICT_ERROR))
-		return look_at_error(nat, passing, in);
+	if (unlikely(error))
+		return VERDICT_ERROR;
 	if (in == 0 ? !is_inside(nat, source) : !in_pool(nat, destination))
 		return VERDICT_PASS;
-	if (unlikely(in == 0 && destination >= MULTICAST))
-		return VERDICT_DROP_multicast;
-	if (unlikely(in == 0 && !has_port(headers->protocol)))
-		return VERDICT_DROP_protocol;
-	if (unlikely(verdict == VERDICT_LATER))
-		return verdict;
-	if (unlikely(headers->fragment == FRAGMENT_FIRST))
-		passing->first = passing->base.frame;
+	return unlikely(in == 0 && destination >= MULTICAST) ? VERDICT_DROP_multicast : VERDICT_FLOW;
+}
+
+static inline enum verdict look_for_flow(struct nat *nat, struct nat_passing *passing, uint16_t in)
+{
 	return in == 0 ? passing_key(&passing->base, &nat->flows) : ask_outside(nat, passing);
+}
+
+/* One that is not plain. */
+static __rte_noinline enum verdict look_at_any(struct nat *nat, const struct rte_mbuf *mbuf,
+					       struct nat_passing *passing, uint16_t in)
+{
+	const struct headers *headers = &passing->base.frame.headers;
+	const enum verdict what = passing_inspect(&passing->base, mbuf);
+	enum verdict verdict;
+
+	if (headers->ethertype == RTE_ETHER_TYPE_IPV6)
+		return VERDICT_PASS;
+	if (what == VERDICT_PASS || what > VERDICT_LATER)
+		return what;
+	verdict = look_at_addresses(nat, address_in(headers->source), address_in(headers->destination), in,
+				    what == VERDICT_ERROR);
+	if (verdict == VERDICT_ERROR)
+		return look_at_error(nat, passing, in);
+	if (verdict != VERDICT_FLOW)
+		return verdict;
+	if (in == 0 && !has_port(headers->protocol))
+		return VERDICT_DROP_protocol;
+	if (what == VERDICT_LATER)
+		return what;
+	if (headers->fragment == FRAGMENT_FIRST)
+		passing->first = passing->base.frame;
+	return look_for_flow(nat, passing, in);
+}
+
+static inline enum verdict look(struct nat *nat, const struct rte_mbuf *mbuf, struct nat_passing *passing, uint16_t in)
+{
+	enum verdict verdict;
+
+	passing->changed = passing->back = false;
+	passing->mapping = NULL;
+	if (unlikely(!passing_is_plain(&passing->base, mbuf)))
+		return look_at_any(nat, mbuf, passing, in);
+	verdict = look_at_addresses(nat, source_of(&passing->base), destination_of(&passing->base), in, false);
+	return likely(verdict == VERDICT_FLOW) ? look_for_flow(nat, passing, in) : verdict;
+}
+
+void nat_look_from_inside(struct nat *nat, struct rte_mbuf *const *mbufs, struct nat_passing *burst, uint16_t nb_frames)
+{
+	for (uint16_t i = 0; i < nb_frames; i++) {
+		burst[i].base.verdict = look(nat, mbufs[i], &burst[i], 0);
+		if (i >= PASSING_LAG)
+			passing_guess(&burst[i - PASSING_LAG].base, &nat->flows);
+	}
+	for (uint16_t i = RTE_MAX(nb_frames, PASSING_LAG) - PASSING_LAG; i < nb_frames; i++)
+		passing_guess(&burst[i].base, &nat->flows);
+}
+
+static inline bool has_flow(const struct nat_passing *burst, uint16_t number, uint16_t nb_frames)
+{
+	return number < nb_frames && likely(burst[number].base.verdict == VERDICT_FLOW);
+}
+
+void nat_look_from_outside(struct nat *nat, struct rte_mbuf *const *mbufs, struct nat_passing *burst,
+			   uint16_t nb_frames)
+{
+	for (uint16_t i = 0; i < nb_frames + 3 * NAT_LAG; i++) {
+		/* Below 0 it is far above any number. */
+		const uint16_t asks = (uint16_t)(i - NAT_LAG), finds = (uint16_t)(asks - NAT_LAG);
+
+		if (i < nb_frames)
+			burst[i].base.verdict = look(nat, mbufs[i], &burst[i], 1);
+		if (has_flow(burst, asks, nb_frames))
+			nat_table_ask_mapping(&nat->table, burst[asks].chain);
+		if (has_flow(burst, finds, nb_frames))
+			burst[finds].base.verdict = find_inside(nat, &burst[finds]);
+		if (i >= 3 * NAT_LAG)
+			passing_guess(&burst[i - 3 * NAT_LAG].base, &nat->flows);
+	}
 }
 
 /* Others of the datagram go the same way. */
@@ -427,7 +529,8 @@ enum verdict nat_decide(struct nat *nat, struct nat_passing *passing, uint16_t i
 	if (verdict != VERDICT_FLOW)
 		return verdict;
 	verdict = in == 0 ? pass_from_inside(nat, passing) : pass_from_outside(nat, passing);
-	if (unlikely(passing->base.frame.headers.fragment == FRAGMENT_FIRST && verdict == VERDICT_PASS))
+	if (unlikely(passing->base.plain == NULL && passing->base.frame.headers.fragment == FRAGMENT_FIRST &&
+		     verdict == VERDICT_PASS))
 		note_first(nat, passing, tsc);
 	return verdict;
 }

@@ -20,11 +20,11 @@ struct nat_passing {
 	struct inspected first; /* of a first fragment: as it came */
 };
 
-/* What a frame's headers say; of one from inside that has a flow, its key, whose bucket is asked for. */
-enum verdict nat_look(struct nat *nat, const struct rte_mbuf *mbuf, struct nat_passing *passing, uint16_t in);
-
-/* Of frames from outside that have a flow: its key as it is inside, likewise. */
-void nat_look_inside(struct nat *nat, struct nat_passing *burst, uint16_t nb_frames);
+/* What the frames of a burst say, and of those that have a flow its key as it is inside, and a guess which it is. */
+void nat_look_from_inside(struct nat *nat, struct rte_mbuf *const *mbufs, struct nat_passing *burst,
+			  uint16_t nb_frames);
+void nat_look_from_outside(struct nat *nat, struct rte_mbuf *const *mbufs, struct nat_passing *burst,
+			   uint16_t nb_frames);
 
 /* What becomes of it, in the order in which frames came. */
 enum verdict nat_decide(struct nat *nat, struct nat_passing *passing, uint16_t in, uint64_t tsc);

@@ -14,14 +14,6 @@
 
 /* ------- hashes and chains ------- */
 
-uint32_t nat_hash(const struct nat_table *table, const struct nat_end *end)
-{
-	const uint64_t hash = hash_mix(((uint64_t)end->tags << 32 | end->address) ^ table->secret[0],
-				       ((uint64_t)end->port << 8 | end->protocol) ^ table->secret[1]);
-
-	return (uint32_t)(hash_mix(hash, HASH_3) >> 32);
-}
-
 static bool same_end(const struct nat_end *one, const struct nat_end *other)
 {
 	return one->address == other->address && one->port == other->port && one->protocol == other->protocol &&
@@ -55,23 +47,9 @@ struct nat_mapping *nat_table_inside(const struct nat_table *table, const struct
 	return NULL;
 }
 
-uint32_t nat_table_ask(const struct nat_table *table, const struct nat_end *end)
-{
-	const uint32_t *chain = outside_chain(table, end);
-
-	rte_prefetch0(chain);
-	return (uint32_t)(chain - table->by_outside);
-}
-
 struct nat_mapping *nat_table_outside(const struct nat_table *table, const struct nat_end *end)
 {
-	for (uint32_t at = *outside_chain(table, end); at != 0; at = table->mappings[at].next_outside) {
-		const struct nat_end outside = outside_of(&table->mappings[at]);
-
-		if (same_end(&outside, end))
-			return &table->mappings[at];
-	}
-	return NULL;
+	return nat_table_outside_in(table, nat_hash(table, end) & table->mapping_mask, end);
 }
 
 /* ------- mappings ------- */

@@ -16,6 +16,7 @@
 
 #include <jansson.h>
 #include <rte_common.h>
+#include <rte_prefetch.h>
 
 #include "connections.h"
 
@@ -128,6 +129,15 @@ static inline int64_t nat_prefixes_find(const struct nat_prefixes *prefixes, uin
 	return -1;
 }
 
+/* Of an end, or with port 0 of a host. */
+static inline uint32_t nat_hash(const struct nat_table *table, const struct nat_end *end)
+{
+	const uint64_t hash = hash_mix(((uint64_t)end->tags << 32 | end->address) ^ table->secret[0],
+				       ((uint64_t)end->port << 8 | end->protocol) ^ table->secret[1]);
+
+	return (uint32_t)(hash_mix(hash, HASH_3) >> 32);
+}
+
 /* With room for a mapping of each of so many connections.  Returns 0, or -errno after logging. */
 int nat_table_open(struct nat_table *table, const struct nat_settings *settings, uint32_t connections);
 
@@ -141,11 +151,31 @@ struct nat_mapping *nat_table_outside(const struct nat_table *table, const struc
  * That of an end of the pool in steps, so that frames of a burst wait together: where its chain begins, which is asked
  * for; then the first mapping in it is asked for.
  */
-uint32_t nat_table_ask(const struct nat_table *table, const struct nat_end *end);
+static inline uint32_t nat_table_ask(const struct nat_table *table, const struct nat_end *end)
+{
+	const uint32_t chain = nat_hash(table, end) & table->mapping_mask;
+
+	rte_prefetch0(&table->by_outside[chain]);
+	return chain;
+}
 
 static inline void nat_table_ask_mapping(const struct nat_table *table, uint32_t chain)
 {
 	rte_prefetch0(&table->mappings[table->by_outside[chain]]);
+}
+
+/* The mapping of an end, in its chain. */
+static inline struct nat_mapping *nat_table_outside_in(const struct nat_table *table, uint32_t chain,
+						       const struct nat_end *end)
+{
+	for (uint32_t at = table->by_outside[chain]; at != 0; at = table->mappings[at].next_outside) {
+		struct nat_mapping *mapping = &table->mappings[at];
+
+		if (mapping->outside == end->address && mapping->outside_port == end->port &&
+		    mapping->inside.protocol == end->protocol && mapping->inside.tags == end->tags)
+			return mapping;
+	}
+	return NULL;
 }
 
 /*

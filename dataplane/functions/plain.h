@@ -27,6 +27,14 @@ enum {
 	PLAIN_MULTICAST = 224,
 };
 
+/* What a plain frame says. */
+struct plain {
+	uint32_t source, destination; /* addresses as they lie */
+	uint32_t ports;		      /* in the machine's order, the source's in the lower half */
+	uint8_t protocol;
+	uint8_t event; /* enum event; of another frame, too */
+};
+
 /* The fields of a key behind the addresses, as they lie in struct headers. */
 #define PLAIN_KINDS ((uint64_t)RTE_ETHER_TYPE_IPV4 << 32 | (uint64_t)HEADERS_IPV4 << 48)
 #define PLAIN_PORTS (UINT64_C(1) << 32)
@@ -61,13 +69,17 @@ static inline bool plain_sum_holds(uint64_t first, uint64_t second, uint32_t thi
 	       0;
 }
 
-/* Neither nobody's, nor this host's, nor many's. */
+/* By the first byte of its address: neither nobody's, nor this host's, nor many's. */
+static inline bool plain_station(uint8_t first)
+{
+	return (uint8_t)(first - 1) < PLAIN_MULTICAST - 1 && first != PLAIN_LOOPBACK;
+}
+
 static inline bool plain_addresses(uint32_t source, uint32_t destination)
 {
-	const uint8_t from = (uint8_t)source, to = (uint8_t)destination;
+	const uint8_t to = (uint8_t)destination;
 
-	return from != 0 && from != PLAIN_LOOPBACK && from < PLAIN_MULTICAST && to != 0 && to != PLAIN_LOOPBACK &&
-	       source != destination;
+	return plain_station((uint8_t)source) && to != 0 && to != PLAIN_LOOPBACK && source != destination;
 }
 
 /* What the segment does; EVENTS: the general check says what is wrong with it. */
@@ -80,8 +92,14 @@ static inline enum event plain_tcp_event(uint64_t flags, uint32_t payload)
 	return (enum event)inspect_tcp_event((uint8_t)(flags >> 56));
 }
 
+/* The first word of these. */
+static inline uint64_t plain_kind(uint8_t protocol)
+{
+	return PLAIN_KINDS | (uint64_t)protocol << 56;
+}
+
 /* Returns false if it is another one; then the frame is to be inspected. */
-static inline bool plain_read(const struct rte_mbuf *mbuf, struct inspected *frame)
+static inline bool plain_read(const struct rte_mbuf *mbuf, struct plain *words)
 {
 	const uint8_t *bytes = rte_pktmbuf_mtod(mbuf, const uint8_t *);
 	uint64_t first, second, third;
@@ -107,25 +125,31 @@ static inline bool plain_read(const struct rte_mbuf *mbuf, struct inspected *fra
 
 		if (unlikely(length < 8 || length > payload))
 			return false;
-		frame->event = EVENT_DATAGRAM;
+		words->event = EVENT_DATAGRAM;
 	} else if (protocol == IPPROTO_TCP && mbuf->data_len >= PLAIN_TCP) {
-		frame->event = plain_tcp_event(plain_word(bytes, PLAIN_TRANSPORT + 6), payload);
-		if (unlikely(frame->event >= EVENTS))
+		words->event = plain_tcp_event(plain_word(bytes, PLAIN_TRANSPORT + 6), payload);
+		if (unlikely(words->event >= EVENTS))
 			return false;
 	} else {
 		return false;
 	}
-	frame->headers.key[0] = second >> 32;
-	frame->headers.key[1] = 0;
-	frame->headers.key[2] = (uint32_t)third;
-	frame->headers.key[3] = 0;
-	frame->headers.key[4] = PLAIN_KINDS | (uint64_t)protocol << 56;
-	frame->headers.key[5] = plain_ports(third >> 32) | PLAIN_PORTS;
-	frame->headers.rest = PLAIN_REST;
-	frame->query = 0;
-	frame->first = frame->end = 0;
-	frame->transport = PLAIN_TRANSPORT - PLAIN_NETWORK;
+	words->source = (uint32_t)(second >> 32);
+	words->destination = (uint32_t)third;
+	words->ports = plain_ports(third >> 32);
+	words->protocol = protocol;
 	return true;
+}
+
+/* The same as inspect() has it. */
+static inline void plain_fill(const struct plain *words, struct inspected *frame)
+{
+	*frame = (struct inspected){
+		.headers = {.key = {words->source, 0, words->destination, 0, plain_kind(words->protocol),
+				    PLAIN_PORTS | words->ports}},
+		.event = words->event,
+		.transport = PLAIN_TRANSPORT - PLAIN_NETWORK,
+	};
+	frame->headers.rest = PLAIN_REST;
 }
 
 #endif

@@ -11,43 +11,9 @@
 #include <rte_tcp.h>
 #include <rte_udp.h>
 
-#include "plain.h"
 #include "rewrite.h"
 
 enum { CHECKSUM = 2 };
-
-/* Ones' complement sums of words as they lie; RFC 1624, equation 3: of each ~m and m'. */
-static uint32_t replace16(uint8_t *at, uint16_t value)
-{
-	uint16_t before;
-
-	memcpy(&before, at, sizeof(before));
-	memcpy(at, &value, sizeof(value));
-	return (uint16_t)~before + (uint32_t)value;
-}
-
-static uint32_t replace32(uint8_t *at, uint32_t value)
-{
-	uint32_t before;
-
-	memcpy(&before, at, sizeof(before));
-	memcpy(at, &value, sizeof(value));
-	before = ~before;
-	return (before & UINT16_MAX) + (before >> 16) + (value & UINT16_MAX) + (value >> 16);
-}
-
-/* Returns what that changes in a sum that the checksum is part of. */
-static uint32_t adjust(uint8_t *at, uint32_t change)
-{
-	uint32_t sum;
-	uint16_t checksum;
-
-	memcpy(&checksum, at, sizeof(checksum));
-	sum = (uint16_t)~checksum + (change >> 16) + (change & 0xffff);
-	sum = (sum >> 16) + (sum & 0xffff);
-	sum += sum >> 16;
-	return replace16(at, (uint16_t)~sum);
-}
 
 static bool is_six(const struct rewrite_place *place)
 {
@@ -67,30 +33,16 @@ static uint32_t change_address(const struct rewrite_place *place, enum rewrite_s
 
 		memcpy(words, address, sizeof(words));
 		for (unsigned i = 0; i < 4; i++)
-			change += replace32(at + 4 * i, words[i]);
+			change += checksum_replace32(at + 4 * i, words[i]);
 		*all += change;
 		return change;
 	}
 	memcpy(words, address, sizeof(words[0]));
-	change = replace32(ip + (side == REWRITE_SOURCE ? offsetof(struct rte_ipv4_hdr, src_addr)
-							: offsetof(struct rte_ipv4_hdr, dst_addr)),
-			   words[0]);
-	*all += change + adjust(ip + offsetof(struct rte_ipv4_hdr, hdr_checksum), change);
+	change = checksum_replace32(ip + (side == REWRITE_SOURCE ? offsetof(struct rte_ipv4_hdr, src_addr)
+								 : offsetof(struct rte_ipv4_hdr, dst_addr)),
+				    words[0]);
+	*all += change + checksum_adjust(ip + offsetof(struct rte_ipv4_hdr, hdr_checksum), change);
 	return change;
-}
-
-/* RFC 768: a checksum of 0 is none, and a sum of 0 is sent as its complement. */
-static uint32_t adjust_udp(uint8_t *at, uint32_t change)
-{
-	static const uint8_t none[CHECKSUM];
-	uint32_t changed;
-
-	if (memcmp(at, none, sizeof(none)) == 0)
-		return 0;
-	changed = adjust(at, change);
-	if (memcmp(at, none, sizeof(none)) == 0)
-		changed += replace16(at, UINT16_MAX);
-	return changed;
 }
 
 /* What IP carries: returns all that is changed in it. */
@@ -106,19 +58,20 @@ static uint32_t change_port(const struct rewrite_place *place, enum rewrite_side
 	if (place->protocol == IPPROTO_ICMP) {
 		if (there < offsetof(struct rte_icmp_hdr, icmp_seq_nb))
 			return 0;
-		change = replace16(payload + offsetof(struct rte_icmp_hdr, icmp_ident), value);
-		return change + adjust(payload + offsetof(struct rte_icmp_hdr, icmp_cksum), change);
+		change = checksum_replace16(payload + offsetof(struct rte_icmp_hdr, icmp_ident), value);
+		return change + checksum_adjust(payload + offsetof(struct rte_icmp_hdr, icmp_cksum), change);
 	}
 	if (there < offsetof(struct rte_udp_hdr, dgram_len))
 		return 0;
-	change = replace16(payload + (side == REWRITE_SOURCE ? 0 : offsetof(struct rte_udp_hdr, dst_port)), value);
+	change = checksum_replace16(payload + (side == REWRITE_SOURCE ? 0 : offsetof(struct rte_udp_hdr, dst_port)),
+				    value);
 	checksum = place->protocol == IPPROTO_TCP ? offsetof(struct rte_tcp_hdr, cksum)
 						  : offsetof(struct rte_udp_hdr, dgram_cksum);
 	if (there < checksum + CHECKSUM)
 		return change; /* of a datagram that an error quotes */
 	if (place->protocol == IPPROTO_TCP)
-		return change + adjust(payload + checksum, change + address_change);
-	return change + adjust_udp(payload + checksum, change + address_change);
+		return change + checksum_adjust(payload + checksum, change + address_change);
+	return change + checksum_adjust_udp(payload + checksum, change + address_change);
 }
 
 /* Returns all that is changed. */
@@ -183,25 +136,9 @@ void rewrite_end(const struct rewrite_place *place, enum rewrite_side side, cons
 	change_end(place, side, address, port);
 }
 
-void rewrite_plain(uint8_t *bytes, uint8_t protocol, enum rewrite_side side, uint32_t address, uint16_t port)
-{
-	const bool source = side == REWRITE_SOURCE;
-	uint8_t *ip = bytes + PLAIN_NETWORK, *payload = bytes + PLAIN_TRANSPORT;
-	uint32_t change = replace32(
-		ip + (source ? offsetof(struct rte_ipv4_hdr, src_addr) : offsetof(struct rte_ipv4_hdr, dst_addr)),
-		address);
-
-	adjust(ip + offsetof(struct rte_ipv4_hdr, hdr_checksum), change);
-	change += replace16(payload + (source ? 0 : offsetof(struct rte_udp_hdr, dst_port)), rte_cpu_to_be_16(port));
-	if (protocol == IPPROTO_TCP)
-		adjust(payload + offsetof(struct rte_tcp_hdr, cksum), change);
-	else
-		adjust_udp(payload + offsetof(struct rte_udp_hdr, dgram_cksum), change);
-}
-
 static void adjust_error(const struct rewrite_place *error, uint32_t change)
 {
-	adjust(error->bytes + error->transport + offsetof(struct rte_icmp_hdr, icmp_cksum), change);
+	checksum_adjust(error->bytes + error->transport + offsetof(struct rte_icmp_hdr, icmp_cksum), change);
 }
 
 /* RFC 4443, 2.3: the checksum of ICMPv6 is of the addresses too. */

@@ -8,9 +8,14 @@
 
 #include <stdint.h>
 
+#include <rte_ip.h>
 #include <rte_mbuf.h>
+#include <rte_tcp.h>
+#include <rte_udp.h>
 
+#include "checksum.h"
 #include "inspect.h"
+#include "plain.h"
 
 enum rewrite_side { REWRITE_SOURCE, REWRITE_DESTINATION };
 
@@ -43,7 +48,23 @@ void rewrite_quoted(const struct rewrite_place *error, const struct rewrite_plac
 
 /* The address, and the port of TCP or UDP, in a plain frame (plain.h) where it is.  What stands there is not trusted.
  */
-void rewrite_plain(uint8_t *bytes, uint8_t protocol, enum rewrite_side side, uint32_t address, uint16_t port);
+static inline void rewrite_plain(uint8_t *bytes, uint8_t protocol, enum rewrite_side side, uint32_t address,
+				 uint16_t port)
+{
+	const bool source = side == REWRITE_SOURCE;
+	uint8_t *ip = bytes + PLAIN_NETWORK, *payload = bytes + PLAIN_TRANSPORT;
+	uint32_t change = checksum_replace32(
+		ip + (source ? offsetof(struct rte_ipv4_hdr, src_addr) : offsetof(struct rte_ipv4_hdr, dst_addr)),
+		address);
+
+	checksum_adjust(ip + offsetof(struct rte_ipv4_hdr, hdr_checksum), change);
+	change += checksum_replace16(payload + (source ? 0 : offsetof(struct rte_udp_hdr, dst_port)),
+				     rte_cpu_to_be_16(port));
+	if (protocol == IPPROTO_TCP)
+		checksum_adjust(payload + offsetof(struct rte_tcp_hdr, cksum), change);
+	else
+		checksum_adjust_udp(payload + offsetof(struct rte_udp_hdr, dgram_cksum), change);
+}
 
 /* The copy takes the place of the frame's first bytes. */
 void rewrite_put(struct rte_mbuf *mbuf, const uint8_t *head, uint32_t size);

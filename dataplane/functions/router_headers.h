@@ -66,12 +66,6 @@ static inline uint64_t router_mac(const void *address)
  */
 enum router_verdict router_check(const uint8_t *frame, uint32_t size, uint32_t length, uint32_t layer2, uint64_t mac);
 
-/* RFC 1812, 5.3.7: one of a station's. */
-static inline bool router_unicast4(uint8_t first)
-{
-	return (uint8_t)(first - 1) < PLAIN_MULTICAST - 1 && first != PLAIN_LOOPBACK;
-}
-
 /*
  * Whether router_check() would find an untagged frame to be ROUTER_IPV4: for nearly all frames a few words tell.  If
  * not, router_check() is to be asked.  `mac` is the link's.
@@ -88,8 +82,8 @@ static inline bool router_is_plain4(const uint8_t *frame, uint32_t size, uint32_
 	third = (uint32_t)(plain_word(frame, PLAIN_NETWORK + 12) >> 32);
 	return likely(plain_half(plain_word(frame, PLAIN_NETWORK - 8) >> 32) == RTE_ETHER_TYPE_IPV4 &&
 		      (uint8_t)first == PLAIN_VERSION && plain_half(first) - 20 <= length - PLAIN_TRANSPORT &&
-		      plain_sum_holds(first, second, third) && router_unicast4((uint8_t)(second >> 32)) &&
-		      router_unicast4((uint8_t)third));
+		      plain_sum_holds(first, second, third) && plain_station((uint8_t)(second >> 32)) &&
+		      plain_station((uint8_t)third));
 }
 
 /* Of a frame that was found to be ROUTER_IPV4 or ROUTER_IPV6: bytes without the Ethernet header and its padding. */

@@ -71,9 +71,11 @@ static inline enum verdict inspect_exact(const uint8_t *bytes, uint32_t size, ui
 static inline void check_plain(const struct rte_mbuf *mbuf, enum verdict verdict, const struct inspected *frame)
 {
 	struct inspected plain;
+	struct plain words;
 
-	if (!plain_read(mbuf, &plain))
+	if (!plain_read(mbuf, &words))
 		return;
+	plain_fill(&words, &plain);
 	check(verdict == VERDICT_FLOW && memcmp(&plain.headers, &frame->headers, sizeof(plain.headers)) == 0);
 	check(plain.event == frame->event && plain.query == frame->query && plain.first == frame->first &&
 	      plain.transport == frame->transport);

@@ -45,10 +45,11 @@ static void make_frame(struct frame *frame, uint64_t *seed)
 }
 
 /* Another one, one in four of them in two pieces, and whether it is plain.  Behind the first piece lie other flags. */
-static bool read_frame(struct frame *frame, uint64_t *seed, struct inspected *words, bool *whole)
+static bool read_frame(struct frame *frame, uint64_t *seed, struct inspected *inspected, bool *whole)
 {
 	struct frame piece;
 	struct rte_mbuf mbuf;
+	struct plain words;
 
 	make_frame(frame, seed);
 	piece = *frame;
@@ -62,7 +63,10 @@ static bool read_frame(struct frame *frame, uint64_t *seed, struct inspected *wo
 		.pkt_len = frame->length,
 		.nb_segs = *whole ? 1 : 2,
 	};
-	return plain_read(&mbuf, words);
+	if (!plain_read(&mbuf, &words))
+		return false;
+	plain_fill(&words, inspected);
+	return true;
 }
 
 /* Whether it is what plain_read() is for. */
