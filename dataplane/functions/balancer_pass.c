@@ -120,8 +120,13 @@ static uint16_t follow(struct balancer *balancer, const struct balancer_table *t
 static void send_to(struct balancer_passing *passing, const struct balancer_end *end)
 {
 	const uint64_t mac = atomic_load_explicit(&end->mac, memory_order_relaxed);
+	uint8_t *bytes = passing_bytes(&passing->base);
+	uint64_t word;
 
-	memcpy(passing_bytes(&passing->base), &mac, RTE_ETHER_ADDR_LEN);
+	/* As a whole word, because six bytes would be put together in memory. */
+	memcpy(&word, bytes, sizeof(word));
+	word = (word & ~PLAIN_MAC) | mac;
+	memcpy(bytes, &word, sizeof(word));
 	passing->way = BALANCER_CHANGED;
 }
 

@@ -13,102 +13,33 @@
 #include "common/log.h"
 #include "steer/hash.h"
 
-enum {
-	ENDPOINT_END = 0x8000, /* beside the number of an end */
-	MASK = BALANCER_INDEX - 1,
-};
-static_assert((int)BALANCER_END_NUMBERS <= (int)ENDPOINT_END, "an end's number and that bit");
 static_assert(BALANCER_INDEX >= 2 * (BALANCER_SERVICES + BALANCER_ENDS), "an index has room, and ends");
-
-/* ------- looking up ------- */
-
-static inline uint64_t hash_of(const uint8_t *address, uint8_t family)
-{
-	uint64_t words[2];
-
-	memcpy(words, address, sizeof(words));
-	return hash_mix(words[0] ^ HASH_0, words[1] ^ HASH_1 ^ family);
-}
-
-static inline uint64_t endpoint_hash(const uint8_t *address, uint8_t family, uint16_t port, uint8_t protocol)
-{
-	return hash_mix(hash_of(address, family), ((uint64_t)port << 8 | protocol) ^ HASH_2);
-}
-
-static inline bool same_address(const struct ip_address *one, const uint8_t *bytes, uint8_t family)
-{
-	return one->family == family && memcmp(one->bytes, bytes, sizeof(one->bytes)) == 0;
-}
-
-uint16_t balancer_table_service(const struct balancer_set *set, const struct balancer_table *table,
-				const uint8_t *address, uint8_t family, uint16_t port, uint8_t protocol)
-{
-	uint64_t at = endpoint_hash(address, family, port, protocol);
-	uint16_t found;
-
-	for (; (found = table->endpoints[at & MASK]) != 0; at++) {
-		const struct balancer_service *service = &set->services[found & ~ENDPOINT_END];
-
-		if (!(found & ENDPOINT_END) && service->port == port && service->protocol == protocol &&
-		    same_address(&service->address, address, family))
-			return found;
-	}
-	return 0;
-}
-
-uint16_t balancer_table_end(const struct balancer_set *set, const struct balancer_table *table, const uint8_t *address,
-			    uint8_t family, uint16_t port, uint8_t protocol)
-{
-	uint64_t at = endpoint_hash(address, family, port, protocol);
-	uint16_t found;
-
-	for (; (found = table->endpoints[at & MASK]) != 0; at++) {
-		const uint16_t number = found & ~ENDPOINT_END;
-		const struct balancer_end *end = &set->ends[number];
-
-		if ((found & ENDPOINT_END) && end->port == port && set->services[end->service].protocol == protocol &&
-		    same_address(&end->address, address, family))
-			return number;
-	}
-	return 0;
-}
-
-unsigned balancer_table_whose(const struct balancer_table *table, const uint8_t *address, uint8_t family)
-{
-	uint64_t at = hash_of(address, family);
-	uint16_t found;
-
-	for (; unlikely((found = table->addresses[at & MASK]) != 0); at++)
-		if (same_address(&table->list[found].address, address, family))
-			return found;
-	return 0;
-}
 
 /* ------- making a table ------- */
 
 static void add_endpoint(struct balancer_table *table, const struct ip_address *address, uint16_t port,
 			 uint8_t protocol, uint16_t value)
 {
-	uint64_t at = endpoint_hash(address->bytes, address->family, port, protocol);
+	uint64_t at = balancer_endpoint_hash(address->bytes, address->family, port, protocol);
 
-	while (table->endpoints[at & MASK] != 0)
+	while (table->endpoints[at & BALANCER_MASK] != 0)
 		at++;
-	table->endpoints[at & MASK] = value;
+	table->endpoints[at & BALANCER_MASK] = value;
 }
 
 static void add_address(struct balancer_table *table, const struct ip_address *address, enum balancer_kind kind,
 			bool direct)
 {
-	uint64_t at = hash_of(address->bytes, address->family);
+	uint64_t at = balancer_address_hash(address->bytes, address->family);
 	const unsigned known = balancer_table_whose(table, address->bytes, address->family);
 
 	if (known != 0) {
 		table->list[known].direct |= direct;
 		return;
 	}
-	while (table->addresses[at & MASK] != 0)
+	while (table->addresses[at & BALANCER_MASK] != 0)
 		at++;
-	table->addresses[at & MASK] = (uint16_t)++table->nb_addresses;
+	table->addresses[at & BALANCER_MASK] = (uint16_t)++table->nb_addresses;
 	table->list[table->nb_addresses].address = *address;
 	table->list[table->nb_addresses].kind = kind;
 	table->list[table->nb_addresses].direct = direct;
@@ -127,7 +58,7 @@ static unsigned sharers_of(const struct balancer_set *set, uint16_t service, str
 		if (end->service != service || end->drain || !balancer_end_is_up(end))
 			continue;
 		sharers[nb++] = (struct maglev_end){
-			.hash = endpoint_hash(end->address.bytes, end->address.family, end->port, 0),
+			.hash = balancer_endpoint_hash(end->address.bytes, end->address.family, end->port, 0),
 			.weight = end->weight,
 			.number = set->used[i],
 		};
@@ -185,7 +116,7 @@ static void index_set(const struct balancer_set *set, struct balancer_table *tab
 		if (service->direct)
 			continue;
 		add_address(table, &end->address, BALANCER_END, false);
-		add_endpoint(table, &end->address, end->port, service->protocol, set->used[i] | ENDPOINT_END);
+		add_endpoint(table, &end->address, end->port, service->protocol, set->used[i] | BALANCER_ENDPOINT_END);
 	}
 }
 
@@ -223,7 +154,7 @@ static uint16_t known_service(const struct balancer_set *set, const struct balan
 
 		if (service->used && service->port == wanted->port && service->protocol == wanted->protocol &&
 		    service->direct == wanted->direct &&
-		    same_address(&service->address, wanted->address.bytes, wanted->address.family))
+		    balancer_same_address(&service->address, wanted->address.bytes, wanted->address.family))
 			return i;
 	}
 	return 0;
@@ -235,7 +166,8 @@ uint16_t balancer_set_end(const struct balancer_set *set, uint16_t service, uint
 	for (unsigned i = 0; i < set->nb_used; i++) {
 		const struct balancer_end *end = &set->ends[set->used[i]];
 
-		if (end->service == service && end->port == port && same_address(&end->address, address, family))
+		if (end->service == service && end->port == port &&
+		    balancer_same_address(&end->address, address, family))
 			return set->used[i];
 	}
 	return 0;

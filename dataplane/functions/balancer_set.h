@@ -15,10 +15,14 @@
 #include <stdatomic.h>
 #include <stdbool.h>
 #include <stdint.h>
+#include <string.h>
+
+#include <rte_branch_prediction.h>
 
 #include "common/control.h"
 #include "maglev.h"
 #include "neighbours.h"
+#include "steer/hash.h"
 #include "steer/parse.h"
 
 enum {
@@ -28,7 +32,10 @@ enum {
 	BALANCER_END_NUMBERS = 4096,	/* from 1; others may have connections still */
 	BALANCER_NAME = 64,
 	BALANCER_INDEX = 4096,
+	BALANCER_MASK = BALANCER_INDEX - 1,
+	BALANCER_ENDPOINT_END = 0x8000, /* beside the number of an end */
 };
+static_assert((int)BALANCER_END_NUMBERS <= (int)BALANCER_ENDPOINT_END, "an end's number and that bit");
 
 enum balancer_probe_kind { BALANCER_TCP, BALANCER_ECHO, BALANCER_NEIGHBOUR };
 
@@ -132,14 +139,70 @@ uint16_t balancer_set_end(const struct balancer_set *set, uint16_t service, uint
 
 /* ------- the forwarding thread's ------- */
 
+static inline uint64_t balancer_address_hash(const uint8_t *address, uint8_t family)
+{
+	uint64_t words[2];
+
+	memcpy(words, address, sizeof(words));
+	return hash_mix(words[0] ^ HASH_0, words[1] ^ HASH_1 ^ family);
+}
+
+static inline uint64_t balancer_endpoint_hash(const uint8_t *address, uint8_t family, uint16_t port, uint8_t protocol)
+{
+	return hash_mix(balancer_address_hash(address, family), ((uint64_t)port << 8 | protocol) ^ HASH_2);
+}
+
+static inline bool balancer_same_address(const struct ip_address *one, const uint8_t *bytes, uint8_t family)
+{
+	return one->family == family && memcmp(one->bytes, bytes, sizeof(one->bytes)) == 0;
+}
+
 /* The service at an address and port, or the end in mode rewrite; 0: none. */
-uint16_t balancer_table_service(const struct balancer_set *set, const struct balancer_table *table,
-				const uint8_t *address, uint8_t family, uint16_t port, uint8_t protocol);
-uint16_t balancer_table_end(const struct balancer_set *set, const struct balancer_table *table, const uint8_t *address,
-			    uint8_t family, uint16_t port, uint8_t protocol);
+static inline uint16_t balancer_table_service(const struct balancer_set *set, const struct balancer_table *table,
+					      const uint8_t *address, uint8_t family, uint16_t port, uint8_t protocol)
+{
+	uint64_t at = balancer_endpoint_hash(address, family, port, protocol);
+	uint16_t found;
+
+	for (; (found = table->endpoints[at & BALANCER_MASK]) != 0; at++) {
+		const struct balancer_service *service = &set->services[found & ~BALANCER_ENDPOINT_END];
+
+		if (!(found & BALANCER_ENDPOINT_END) && service->port == port && service->protocol == protocol &&
+		    balancer_same_address(&service->address, address, family))
+			return found;
+	}
+	return 0;
+}
+
+static inline uint16_t balancer_table_end(const struct balancer_set *set, const struct balancer_table *table,
+					  const uint8_t *address, uint8_t family, uint16_t port, uint8_t protocol)
+{
+	uint64_t at = balancer_endpoint_hash(address, family, port, protocol);
+	uint16_t found;
+
+	for (; (found = table->endpoints[at & BALANCER_MASK]) != 0; at++) {
+		const uint16_t number = found & ~BALANCER_ENDPOINT_END;
+		const struct balancer_end *end = &set->ends[number];
+
+		if ((found & BALANCER_ENDPOINT_END) && end->port == port &&
+		    set->services[end->service].protocol == protocol &&
+		    balancer_same_address(&end->address, address, family))
+			return number;
+	}
+	return 0;
+}
 
 /* Whose address it is; 0: not one that the table has.  A place in its list. */
-unsigned balancer_table_whose(const struct balancer_table *table, const uint8_t *address, uint8_t family);
+static inline unsigned balancer_table_whose(const struct balancer_table *table, const uint8_t *address, uint8_t family)
+{
+	uint64_t at = balancer_address_hash(address, family);
+	uint16_t found;
+
+	for (; unlikely((found = table->addresses[at & BALANCER_MASK]) != 0); at++)
+		if (balancer_same_address(&table->list[found].address, address, family))
+			return found;
+	return 0;
+}
 
 static inline bool balancer_end_is_up(const struct balancer_end *end)
 {

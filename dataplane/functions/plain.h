@@ -27,6 +27,9 @@ enum {
 	PLAIN_MULTICAST = 224,
 };
 
+/* Of a word, the bytes of a MAC address. */
+#define PLAIN_MAC ((UINT64_C(1) << 48) - 1)
+
 /* What a plain frame says. */
 struct plain {
 	uint32_t source, destination; /* addresses as they lie */

@@ -129,9 +129,9 @@ static inline bool make_room(struct rte_mbuf *mbuf, uint32_t layer2, uint16_t vl
 static inline void write_layer2(struct rte_mbuf *mbuf, const struct router_link *link, uint64_t station, uint8_t family)
 {
 	const rte_be16_t type = family == ROUTER_4 ? RTE_BE16(RTE_ETHER_TYPE_IPV4) : RTE_BE16(RTE_ETHER_TYPE_IPV6);
-	const uint64_t mac = atomic_load_explicit(&link->mac, memory_order_relaxed) & ROUTER_MAC;
+	const uint64_t mac = atomic_load_explicit(&link->mac, memory_order_relaxed) & PLAIN_MAC;
 	uint8_t *ethernet = rte_pktmbuf_mtod(mbuf, uint8_t *);
-	const uint64_t first = (station & ROUTER_MAC) | mac << 48, second = mac | (uint64_t)type << 48;
+	const uint64_t first = (station & PLAIN_MAC) | mac << 48, second = mac | (uint64_t)type << 48;
 
 	memcpy(ethernet, &first, sizeof(first));
 	memcpy(ethernet + RTE_ETHER_ADDR_LEN, &second, sizeof(second));

@@ -48,8 +48,6 @@ enum router_verdict {
 		ROUTER_VERDICTS
 };
 
-#define ROUTER_MAC ((UINT64_C(1) << 48) - 1)
-
 /* A MAC address in the low 48 bits, as it lies in memory. */
 static inline uint64_t router_mac(const void *address)
 {
@@ -75,7 +73,7 @@ static inline bool router_is_plain4(const uint8_t *frame, uint32_t size, uint32_
 	uint64_t first, second;
 	uint32_t third;
 
-	if (unlikely(size < PLAIN_TRANSPORT || (plain_word(frame, 0) & ROUTER_MAC) != mac))
+	if (unlikely(size < PLAIN_TRANSPORT || (plain_word(frame, 0) & PLAIN_MAC) != mac))
 		return false;
 	first = plain_word(frame, PLAIN_NETWORK);
 	second = plain_word(frame, PLAIN_NETWORK + 8);
