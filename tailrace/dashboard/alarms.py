@@ -9,6 +9,8 @@ from __future__ import annotations
 import time
 from collections import deque
 from collections.abc import Iterator, Mapping
+from itertools import compress
+from operator import is_not
 from typing import Any
 
 from tailrace.dashboard.host import Host
@@ -101,7 +103,7 @@ class Alarms:
         """Of the picture: each rule that is fulfilled, by whom, and what is to be said."""
         chains, last = document.get("chains", {}), self._chains
         self._losing = {name: drops for name, drops in self._losing.items() if name in chains}
-        for name in [name for name, chain in chains.items() if last.get(name) is not chain]:  # of a thousand a few
+        for name in compress(chains, map(is_not, chains.values(), map(last.get, chains))):  # of a thousand a few
             if drops := _drops(chains[name]):
                 self._losing[name] = drops
             else:

@@ -140,7 +140,8 @@ class Feed:
         """What is to be seen now; None where there is nothing yet to compare a first snapshot with."""
         try:
             now = self._sampler.snapshot("worker")
-            document = now and self._pictures.take(now, *self._sampler.tables("queue", "hop"))
+            live = self._watched and self._pictures.live
+            document = now and self._pictures.take(now, *self._sampler.tables("queue", "hop", live=live))
             why = "no switch is up; start one with `tailrace up SPEC`"
         except TailraceError as error:
             document, why = None, str(error)

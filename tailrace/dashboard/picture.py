@@ -41,11 +41,19 @@ class Pictures:
         self._ports = Turns("received_", "sent_")
         self._states: dict[str, str] = {}
         self._functions: tuple[object, object, Document] = (None, None, {})
+        self._compared = False
+        """All chains and ports, for the picture that was taken last."""
+
+    @property
+    def live(self) -> bool:
+        """Whether tables that are live do for the next picture."""
+        return self._compared and (self._chains.many or self._ports.many)
 
     def take(self, now: Snapshot, queues: Table, hops: Table) -> Document:
         """What workers (`now`), queues and hops have done, each second, bytes as bits. Empty for the first, which there
         is nothing to compare with."""
         facts = now.facts
+        self._compared = not hops.live
         chains = self._chains.take(now.time, hops, _chain_of(facts))
         other: list[str] = []
         if facts.ports is not self._states:

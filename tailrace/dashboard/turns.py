@@ -1,8 +1,8 @@
 """Rates of the last second of many things, a thousand at no more cost than a hundred.
 
-All are compared each time, column by column (`Table`), for that is cheap; what takes time is to write them down. So
-each time only these are written anew: the first ones, which a page shows first; those whose rates have changed; and a
-share of the others in turn.
+All are compared every other time, column by column (`Table`); what takes more time is to write them down. So each time
+only these are written anew: the first ones, which a page shows first; those that drop, or whose rates have changed; and
+a share of the others in turn. In between (`Table.live`) no more is read than is written.
 """
 
 from __future__ import annotations
@@ -22,6 +22,10 @@ Document = dict[str, Any]
 Rows = list[tuple[str, int]]
 """The parts of a thing by number (queues of a port, hops of a chain), and which row of the table each is."""
 
+Rates = Sequence[Sequence[float] | Mapping[int, float]]
+"""Of each way packets a second by row, of those rows that were looked at."""
+Found = tuple[Iterable[str], Rates, set[int]]
+"""The things that are to be shown anew, and of their rows the rates and which of them drop."""
 Show = Callable[[str, Rows, "Between"], Document]
 """A thing as it is shown."""
 
@@ -92,7 +96,7 @@ class Turns:
         self.rows: dict[str, Rows] = {}
         """Of each thing."""
         self.between: Between | None = None
-        """What the last picture was made of."""
+        """What the last picture of all was made of."""
         self._order: list[str] = []
         """The things by name."""
         self._named: list[str] = []
@@ -103,6 +107,8 @@ class Turns:
         """Things that have a part that they had not."""
         self._dropping: set[int] = set()
         """The rows that were shown to drop."""
+        self._reasons: list[str] = []
+        """Fields of reasons for which anything was ever dropped."""
         self._shown: Document = {}
         self.changes: Document = {}
         """What has made them of what they were before, as a merge patch."""
@@ -114,27 +120,28 @@ class Turns:
         as before is the same object."""
         if table.slots is not self._slots:
             self._begin(table.slots)
-        self._kept.append((time, table.columns))
+        if not table.live:
+            self._kept.append((time, table.columns))
         while len(self._kept) > 2 and time - self._kept[1][0] >= WINDOW:
             self._kept.popleft()
-        if len(self._kept) < 2 or not self._slots:
+        (begin, before), now = self._kept[0] if self._kept else (time, {}), table.columns
+        if time <= begin or not self._slots:
             self.changes, self.between = self._gone, None
             return self._shown
-        (begin, before), (end, now) = self._kept[0], self._kept[-1]
-        dropped = [
-            field
-            for field, column in now.items()
-            if column is not table.nothing and "drop_" in field and field in before and any(column)
-        ]
-        between = self.between = Between(max(end - begin, 1e-9), before, now, dropped)
-        each = 1 / between.seconds
-        rates = [  # a switch that was started anew counts from 0
-            [each * grown if grown > 0 else 0.0 for grown in map(sub, now[field], before[field])]
-            for field in self._fields
-        ]
-        dropping = growing(between)
+        if not table.live:
+            self._reasons = [
+                field
+                for field, column in now.items()
+                if column is not table.nothing and "drop_" in field and field in before and any(column)
+            ]
+        between = Between(max(time - begin, 1e-9), before, now, self._reasons)
+        if table.live:
+            wanted, rates, dropping = self._some(between, also)
+        else:
+            wanted, rates, dropping = self._compared(between, also)
+            self.between = between
         shown, self.changes = dict(self._shown), self._gone
-        for name in dict.fromkeys([*self._wanted(rates, dropping), *also]):
+        for name in dict.fromkeys(wanted):
             rows = self.rows[name]
             was, now_shown = shown.get(name), show(name, rows, between)
             if was is None or (change := patch(was, now_shown)):
@@ -166,22 +173,52 @@ class Turns:
         self._shown = {name: shown for name, shown in self._shown.items() if name in self.rows}
         self._again = {name for name, rows in self.rows.items() if any(was[row] < 0 for _, row in rows)}
 
-    def _wanted(self, rates: Sequence[Sequence[float]], dropping: set[int]) -> Iterable[str]:
-        """The things that are to be shown anew."""
-        if len(self._order) <= 2 * FIRST:
-            return self._order
-        changed = dropping | self._dropping  # it shall be seen to have ended
-        for column, (low, high) in zip(rates, self._bounds, strict=True):
-            changed.update(compress(count(), map(lt, column, low)), compress(count(), map(gt, column, high)))
-        if len(changed) > MOST:
-            changed = set(sorted(changed, key=lambda row: self._change(row, rates), reverse=True)[:MOST])
+    @property
+    def many(self) -> bool:
+        """So many that not all are anew each time."""
+        return len(self._order) > 2 * FIRST
+
+    def _some(self, between: Between, also: Iterable[str]) -> Found:
+        """Without those whose rates have changed, which only a comparison of all shows."""
+        known = self._dropping if len(self._dropping) <= MOST else ()
+        wanted = [*self._in_turn(), *(self._named[row] for row in known), *also] if self.many else self._order
+        rows = [row for name in wanted for row in self.rows[name]]
+        rates = [{row[1]: between.rate(field, [row]) for row in rows} for field in self._fields]
+        dropping: set[int] = set()
+        for field in between.dropped:
+            now, before = between.now[field], between.before[field]
+            dropping.update(row for _, row in rows if now[row] != before[row])
+        return wanted, rates, dropping
+
+    def _compared(self, between: Between, also: Iterable[str]) -> Found:
+        """Of all."""
+        before, now, each = between.before, between.now, 1 / between.seconds
+        rates = [  # a switch that was started anew counts from 0
+            [each * grown if grown > 0 else 0.0 for grown in map(sub, now[field], before[field])]
+            for field in self._fields
+        ]
+        dropping = growing(between)
+        wanted = [*self._in_turn(), *self._changed(rates, dropping), *also] if self.many else self._order
+        return wanted, rates, dropping
+
+    def _in_turn(self) -> list[str]:
+        """The things that are to be shown anew in any case."""
         first, others = self._order[:FIRST], self._order[FIRST:]
         share = max(-(-len(others) // ROUND), FEW)
         turn, self._turn = others[self._turn : self._turn + share], self._turn + share
         if self._turn >= len(others):
             self._turn = 0
         again, self._again = self._again, set()
-        return [*first, *(self._named[row] for row in changed), *turn, *again]
+        return [*first, *turn, *again]
+
+    def _changed(self, rates: Sequence[Sequence[float]], dropping: set[int]) -> Iterable[str]:
+        """The things that are to be shown anew since they drop, or have another rate than is shown."""
+        changed = dropping | self._dropping  # it shall be seen to have ended
+        for column, (low, high) in zip(rates, self._bounds, strict=True):
+            changed.update(compress(count(), map(lt, column, low)), compress(count(), map(gt, column, high)))
+        if len(changed) > MOST:
+            changed = set(sorted(changed, key=lambda row: self._change(row, rates), reverse=True)[:MOST])
+        return [self._named[row] for row in changed]
 
     def _change(self, row: int, rates: Sequence[Sequence[float]]) -> float:
         """How much a row differs from what is shown of it, from 0 to about 1 for each way."""
@@ -190,7 +227,7 @@ class Turns:
             for column, (_, most) in zip(rates, self._bounds, strict=True)
         )
 
-    def _note(self, row: int, rates: Sequence[Sequence[float]], dropping: set[int]) -> None:
+    def _note(self, row: int, rates: Rates, dropping: set[int]) -> None:
         """That a row is shown as it is now."""
         for column, (low, high) in zip(rates, self._bounds, strict=True):
             rate = column[row]

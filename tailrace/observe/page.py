@@ -5,10 +5,11 @@ from __future__ import annotations
 import json
 import mmap
 import struct
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from operator import itemgetter
 from pathlib import Path
+from typing import Any
 
 from tailrace.errors import Failure
 from tailrace.process.plain import plain
@@ -41,10 +42,25 @@ class Table:
 
     slots: list[tuple[str, int]]
     """Name and generation of each; the same list again for as long as there are the same slots."""
-    columns: dict[str, Sequence[int]]
+    columns: Mapping[str, Sequence[int]]
     """Of each field what the slots have, in their order."""
     nothing: Sequence[int] = field(default=(), compare=False)
     """The column of each field of which nothing was ever counted: most reasons for drops. It is soon looked at."""
+    live: bool = False
+    """Each counter is read when it is asked for."""
+
+
+class _Apart(Sequence[int]):
+    """A field of slots between which there are others."""
+
+    def __init__(self, words: memoryview, at: list[int]) -> None:
+        self._words, self._at = words, at
+
+    def __len__(self) -> int:
+        return len(self._at)
+
+    def __getitem__(self, row: Any) -> Any:
+        return self._words[self._at[row]]
 
 
 class Page:
@@ -84,6 +100,9 @@ class Page:
         self._places: dict[str, list[int]] = {}
         """Which slots are of a kind, by number."""
         self._tables: dict[str, list[tuple[str, int]]] = {}
+        self._live: dict[str, Table] = {}
+        self._views: list[memoryview] = []
+        """Of these: the file stays mapped for as long as there is one."""
 
     def slots(self, *kinds: str) -> list[Slot]:
         """The slots in use, of these kinds; without any, of all."""
@@ -127,6 +146,24 @@ class Page:
                 break
         return Table(slots, columns, zeros)
 
+    def live(self, kind: str) -> Table | None:
+        """All slots of a kind as `table` has found them, of which a few counters are soon read. To be used before the
+        page is closed. None if there are others now, as far as was looked (`slots`)."""
+        if kind not in self._tables:
+            return None
+        if kind not in self._live:
+            places, stride = self._places.get(kind, []), self._size // 8
+            first, last = (places[0], places[-1]) if places else (0, -1)
+            columns: dict[str, Sequence[int]] = {}
+            for number, field_name in enumerate(self._fields.get(kind, ())):
+                if field_name is not None:
+                    words = self._words[first * stride + _SLOT.size // 8 + number : (last + 1) * stride : stride]
+                    self._views.append(words)
+                    in_a_row = len(words) == len(places)
+                    columns[field_name] = words if in_a_row else _Apart(words, [at - first for at in places])
+            self._live[kind] = Table(self._tables[kind], columns, live=True)
+        return self._live[kind]
+
     def _column(self, places: list[int], number: int, zeros: list[int]) -> Sequence[int]:
         """A field of these slots; `zeros` if nothing else is there."""
         if not places:
@@ -151,6 +188,7 @@ class Page:
         self._heads, self._first = heads, first
         self._names += [""] * (len(first) - len(self._names))
         self._places, self._tables = {}, {}
+        self._forget_live()
         for index, word in enumerate(first):
             if index >= len(old) or word != old[index]:
                 name = _SLOT.unpack_from(self._map, self._offset + index * self._size)[-1]
@@ -167,6 +205,12 @@ class Page:
                 port[name] += value
         return sums
 
+    def _forget_live(self) -> None:
+        for each in self._views:
+            each.release()
+        self._live, self._views = {}, []
+
     def close(self) -> None:
+        self._forget_live()
         self._words.release()
         self._map.close()

@@ -118,9 +118,11 @@ class Sampler:
         slots = page.slots(*kinds)
         return Snapshot(time.monotonic(), {_key(slot): slot.counters for slot in slots}, self._facts)
 
-    def tables(self, *kinds: str) -> list[Table]:
-        """The same, just after a snapshot, field by field; nothing while no switch is up."""
-        return [] if self._page is None else [self._page.table(kind) for kind in kinds]
+    def tables(self, *kinds: str, live: bool = False) -> list[Table]:
+        """The same, just after a snapshot, field by field; nothing while no switch is up. `live`: of those whose slots
+        are still the same only what is asked for is read, until the next snapshot."""
+        page = self._page
+        return [] if page is None else [(live and page.live(kind)) or page.table(kind) for kind in kinds]
 
     def _look(self) -> Page | None:
         """The page of the switch that is up."""

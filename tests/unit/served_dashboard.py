@@ -9,7 +9,7 @@ import time
 from collections import defaultdict
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -107,6 +107,8 @@ class MadeUp:
     rates: dict[Key, dict[str, float]] = field(default_factory=lambda: dict(RATES))
     facts: Facts = FACTS
     taken: int = 0
+    live: list[bool] = field(default_factory=list)
+    """Of each time that tables were asked for."""
     look: Callable[[], None] = lambda: None
     """Called with each snapshot."""
     _now: float = 0.0
@@ -123,10 +125,11 @@ class MadeUp:
             now, at(now, {key: each for key, each in self.rates.items() if not kinds or key[0] in kinds}), self.facts
         )
 
-    def tables(self, *kinds: str) -> list[Table]:
+    def tables(self, *kinds: str, live: bool = False) -> list[Table]:
         """Of the same moment as the snapshot."""
+        self.live.append(live)
         slots = at(self._now, self.rates)
-        return [self._tables[kind].of(slots, kind) for kind in kinds]
+        return [replace(self._tables[kind].of(slots, kind), live=live) for kind in kinds]
 
 
 @dataclass

@@ -167,6 +167,32 @@ def test_the_page_field_by_field(tmp_path: Path) -> None:
     page.close()
 
 
+def test_a_few_counters_of_the_page_as_they_are_now(tmp_path: Path) -> None:
+    path = tmp_path / "page"
+    write_page(path)
+    page = Page(path)
+    assert page.live("queue") is None, "not looked for yet"
+    for kind in ("queue", "worker"):  # workers stand before and after queues
+        slots = page.table(kind).slots
+        live = page.live(kind)
+        assert live is not None and live.live and live.slots is slots
+    with path.open("r+b") as file:
+        file.seek(4096 + 256 + 64)
+        file.write(struct.pack("<Q", 6))
+    queues = page.live("queue")
+    assert queues is not None
+    assert (queues.columns["received"][1], queues.columns["drop_x"][0]) == (6, 4)
+    with path.open("r+b") as file:
+        file.seek(28)
+        file.write(struct.pack("<I", 4))
+    table = page.table("worker")
+    assert page.live("queue") is None, "a slot has come"
+    workers = page.live("worker")
+    assert workers is not None and [len(each) for each in workers.columns.values()] == [2]
+    assert list(workers.columns["busy"]) == table.columns["busy"] == [77, 1]
+    page.close()
+
+
 @pytest.mark.parametrize(
     "content", [b"", b"short", b"x" * 5000, b"TAILRACE" + struct.pack("<IIIIII", 2, 2, 64, 72, 9, 9)]
 )

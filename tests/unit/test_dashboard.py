@@ -178,7 +178,7 @@ class Many:
         self.turns = Turns("forward_")
         self.shown: dict[str, Any] = {}
 
-    def next(self) -> set[str]:
+    def next(self, *, live: bool = False) -> set[str]:
         """Those that are written anew for the next picture."""
         self.time += 0.1
         for name, _ in self.slots:
@@ -187,7 +187,7 @@ class Many:
             counted[1] += 0.1 * self.drops.get(name, 0)
         columns = ([int(self.counted[name][which]) for name, _ in self.slots] for which in (0, 1))
         fields = ("forward_packets", "forward_drop_receiver_full")
-        table = Table(self.slots, dict(zip(fields, columns, strict=True)))
+        table = Table(self.slots, dict(zip(fields, columns, strict=True)), live=live)
 
         written = set()
 
@@ -245,6 +245,35 @@ def test_all_of_a_thousand_change() -> None:
     pictures = [many.next() for _ in range(2 * ROUND)]
     assert max(map(len, pictures)) < 100
     assert {each["packets"] for each in many.shown.values()} == {0.0}
+
+
+def test_between_two_comparisons_of_all_some_are_shown() -> None:
+    many = Many().settle()
+    many.rates = {"chain-0/0": 3000.0, "chain-977/0": 5000.0}
+    many.drops = {"chain-3/0": 100.0, "chain-978/0": 100.0}
+    live = many.next(live=True)
+    assert {f"chain-{n}" for n in range(FIRST)} <= live
+    assert not {"chain-977", "chain-978"} & live, "that takes a comparison"
+    assert many.shown["chain-0"]["packets"] > 1100
+    assert {"chain-977", "chain-978"} <= many.next()
+    assert many.shown["chain-978"]["drops"]["receiver full"]["rate"] > 0
+    assert "chain-978" in many.next(live=True), "it is known to drop"
+    assert many.shown["chain-3"]["drops"]["receiver full"]["total"] == 30
+    many.drops = {}
+    for n in range(16):
+        many.next(live=n % 2 == 0)
+    assert many.shown["chain-978"]["drops"]["receiver full"]["rate"] == 0
+    assert many.shown["chain-0"]["packets"] == pytest.approx(3000, rel=0.01)
+    written = set().union(*(many.next(live=n % 2 == 0) for n in range(ROUND)))
+    assert written == {f"chain-{n}" for n in range(1000)}
+
+
+def test_many_are_compared_in_every_other_picture(port: int, sampler: MadeUp) -> None:
+    sampler.rates.update({("hop", f"chain-{n}/0", 1): hop(1000, 0) for n in range(100)})
+    with events(port) as stream:
+        for _ in range(12):
+            next(stream)
+    assert not sampler.live[0] and all(one != other for one, other in pairwise(sampler.live))
 
 
 def test_slots_that_come_and_go() -> None:
