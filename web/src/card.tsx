@@ -10,11 +10,16 @@ export function Card({ id, title, children }: { id: string; title: string; child
 	);
 }
 
+/** A sentence of the server's, its commands set as code. */
+export function Sentence({ text }: { text: string }) {
+	return <>{text.split("`").map((part, i) => (i % 2 ? <code key={i}>{part}</code> : part))}</>;
+}
+
 /** Why what is asked for is not there, or is old. */
 export function Problem({ error }: { error: string }) {
 	return error ? (
 		<p class="problem" role="status">
-			{error}
+			<Sentence text={error} />
 		</p>
 	) : null;
 }

@@ -68,7 +68,7 @@ function titleOf(name: string, { what, state }: { what: string; state: string })
 /** Where a hop is taken to be meant. */
 function areaOf({ hops, upright }: Layout, i: number) {
 	const { x1, y1, x2, y2 } = hops[i]!;
-	return upright ? { x: x1 - 92, y: y1, width: 184, height: y2 - y1 } : { x: x1, y: y1 - 51, width: x2 - x1, height: 102 };
+	return upright ? { x: x1 - 92, y: y1, width: 184, height: y2 - y1 } : { x: x1, y: y1 - 53, width: x2 - x1, height: 109 };
 }
 
 /** What makes an area over a part of the graph a button, by mouse and by keyboard. */

@@ -34,7 +34,7 @@ function plot({ unit, stacked, pairs }: Props, names: string[], box: HTMLElement
 			height: HEIGHT,
 			scales: { x: { time: false, range: [-SECONDS, 0] }, y: { range: (_, __, most) => [0, Math.max(most, 1) * 1.1] } },
 			axes: [
-				{ ...axis, incrs: [10, 20, 30], values: (_, ticks) => ticks.map((tick) => `${tick} s`) },
+				{ ...axis, incrs: [10, 20, 30], size: 30, values: (_, ticks) => ticks.map((tick) => `${tick} s`) },
 				{ ...axis, values: (_, ticks) => ticks.map(short), size: 56 },
 			],
 			series: [
@@ -53,6 +53,8 @@ function plot({ unit, stacked, pairs }: Props, names: string[], box: HTMLElement
 					};
 				}),
 			],
+			// Of stacked areas each is filled down to the one below, not through it.
+			bands: stacked ? names.slice(1).map((_, i) => ({ series: [i + 1, i + 2] as [number, number] })) : [],
 			cursor: { drag: { x: false, y: false } },
 		},
 		[[], ...names.map(() => [])],

@@ -25,9 +25,14 @@ interface Said {
 	functions: Function[];
 }
 
-/** What the function's ports let the switch have, in packets a second. */
-function sentBy(node: Node | null, name: string): string {
-	const ports = node?.functions[name]?.ports ?? [];
+/** Whose port it is: nat-2 of nat-2.0, and of nat-2@4.0, which an instance that has taken its place has. */
+function ownerOf(port: string): string {
+	return port.slice(0, port.lastIndexOf(".")).replace(/@\d+$/, "");
+}
+
+/** What the replica's ports let the switch have, in packets a second. */
+function sentBy(node: Node | null, row: Function): string {
+	const ports = (node?.functions[row.function]?.ports ?? []).filter((port) => ownerOf(port) === row.name);
 	return node ? short(ports.reduce((sum, port) => sum + (node.ports[port]?.received.packets ?? 0), 0)) : "–";
 }
 
@@ -43,7 +48,7 @@ export function Functions({ node }: { node: Node | null }) {
 		{ head: "process", cell: ({ pid }) => pid ?? "–" },
 		{ head: "restarts", cell: ({ restarts }) => restarts },
 		{ head: "flows", cell: ({ flows }) => (flows === null ? "–" : short(flows)) },
-		{ head: "sends pps", cell: (row) => sentBy(node, row.function) },
+		{ head: "sends pps", cell: (row) => sentBy(node, row) },
 		{
 			head: "log",
 			cell: ({ name }) => (

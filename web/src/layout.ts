@@ -5,7 +5,7 @@ const LEAST_HOP = 150; // what two rates need between two places
 const MOST_HOP = 320;
 const HOP_HEIGHT = 108;
 const MARGIN = 2; // a border's own width
-const LABELS = 22; // how far rates reach above and below the places
+const LABELS = 27; // how far rates reach above and below the places
 
 export interface Layout {
 	upright: boolean;

@@ -1,6 +1,6 @@
 // All nodes at a glance (tailrace/dashboard/overview.py): this one, and those of the list.
 import { useAsked } from "./ask";
-import { Problem } from "./card";
+import { Problem, Sentence } from "./card";
 import { Table, type Column } from "./table";
 import { short } from "./words";
 
@@ -76,7 +76,7 @@ function columnsOf(host: string): Column<Row>[] {
 			cell: ({ summary }) => (summary ? summary.alarms + summary.warnings : "–"),
 			state: ({ summary }) => (summary?.alarms ? "bad" : ""),
 		},
-		{ head: "last alarm, or why not", cell: said, state: () => "why" },
+		{ head: "last alarm, or why not", cell: (row) => <Sentence text={said(row)} />, state: () => "why" },
 	];
 }
 

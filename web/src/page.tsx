@@ -3,6 +3,7 @@ import { render } from "preact";
 import { useEffect, useState } from "preact/hooks";
 import { askOf } from "./ask";
 import { Bell } from "./bell";
+import { Sentence } from "./card";
 import { Chains } from "./chains";
 import { Functions } from "./functions";
 import { useHistory, type Moment } from "./history";
@@ -34,7 +35,7 @@ function Banner({ picture, stale, refused, unreachable }: Heard) {
 	else if (picture && !picture.up) text = `${picture.why[0]?.toUpperCase()}${picture.why.slice(1)}.`;
 	return (
 		<p class={`banner ${text ? "" : "empty"}`} role="status">
-			{text.split("`").map((part, i) => (i % 2 ? <code key={i}>{part}</code> : part))}
+			<Sentence text={text} />
 		</p>
 	);
 }
