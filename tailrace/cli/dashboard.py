@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import json
 import sys
 from dataclasses import dataclass
 from getpass import getpass
@@ -43,11 +44,12 @@ class DashboardOptions:
     password_file: Path | None = None
     set_password: str | None = None
     nodes: Path | None = None
+    as_json: bool = False
 
 
 def dashboard(options: DashboardOptions) -> int:
     if options.set_password is not None:
-        return _set_password(options.password_file, options.set_password)
+        return _set_password(options, options.set_password)
     host, port = parse_listen(options.listen)
     passwords = Passwords(options.password_file) if options.password_file else None
     certificate = _certificate(options)
@@ -57,12 +59,14 @@ def dashboard(options: DashboardOptions) -> int:
     token = token_of(options.token_file)
     with listen_on(host, port) as listening:
         address, port = listening.getsockname()[:2]
+        recorder, record = _record(options)
         if certificate is None and not ip_address(address.partition("%")[0]).is_loopback:
             note("the link and all that is shown cross the network unencrypted; use --certificate, or `ssh -L`")
-        print_line(f"Dashboard at {'https' if certificate else 'http'}://{authority(host, port)}/?token={token}")
+        url = f"{'https' if certificate else 'http'}://{authority(host, port)}/"
+        said = {"link": f"{url}?token={token}", "url": url, "token": token, "port": port}
+        print_line(json.dumps(said) if options.as_json else f"Dashboard at {said['link']}")
         sys.stdout.flush()
         folder = default_folder()
-        recorder, record = _record(options)
         places = Places(folder, options.runs, record)
         # Pictures have no cycles. To look for some among a thousand chains costs more than to make a picture of them.
         gc.set_threshold(100_000)
@@ -98,11 +102,13 @@ def _record(options: DashboardOptions) -> tuple[Recorder | None, Record | None]:
     return None, None
 
 
-def _set_password(file: Path | None, name: str) -> int:
+def _set_password(options: DashboardOptions, name: str) -> int:
+    file = options.password_file
     if file is None:
         raise Mistake("--set-password needs --password-file")
     set_password(
         file, name, getpass(f"Password of {name}: ") if sys.stdin.isatty() else sys.stdin.readline().rstrip("\n")
     )
-    print_line(f"{name} may look by that password, once `tailrace dashboard` is started with {file}.")
+    told = f"{name} may look by that password, once `tailrace dashboard` is started with {file}."
+    print_line(json.dumps({"name": name, "file": str(file)}) if options.as_json else told)
     return 0

@@ -436,6 +436,7 @@ def dashboard(
     nodes: Annotated[
         Path | None, typer.Option(metavar="FILE", help="Other nodes in the same page: addresses and tokens (YAML).")
     ] = None,
+    as_json: JsonOption = False,
 ) -> None:
     """Show chains, ports and workers live in a browser: rates of every hop, drops by reason, ten times a second.
 
@@ -461,6 +462,7 @@ def dashboard(
         password_file,
         set_password,
         nodes,
+        as_json,
     )
     raise typer.Exit(run_command(lambda: the_dashboard.dashboard(options)))
 

@@ -5,10 +5,12 @@ from __future__ import annotations
 import asyncio
 import http.client
 import json
+import os
 import socket
 import ssl
 import stat
 import subprocess
+import sys
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack, closing, contextmanager
@@ -557,6 +559,23 @@ def test_where_it_cannot_listen(monkeypatch: pytest.MonkeyPatch, tmp_path: Path)
     for wrong in ("9753", "127.0.0.1:", ":9753", "127.0.0.1:99999"):
         with pytest.raises(Mistake, match="--listen"):
             dashboard(DashboardOptions(wrong, None))
+
+
+def test_programs_are_told_where_it_is(tmp_path: Path) -> None:
+    words = [sys.executable, "-m", "tailrace.cli.main", "dashboard", "--listen", "127.0.0.1:0"]
+    own = {**os.environ, "TAILRACE_STATE": str(tmp_path / "state"), "PYTHONPATH": os.pathsep.join(sys.path)}
+    with subprocess.Popen([*words, "--json"], env=own, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        try:
+            said = json.loads(process.stdout.readline())
+            assert said["url"] == f"http://127.0.0.1:{said['port']}/"
+            assert said["link"] == f"{said['url']}?token={said['token']}"
+            assert ask(said["port"], "/", {"Authorization": f"Bearer {said['token']}"}).status == 200
+        finally:
+            process.terminate()
+    mistaken = [*words, "--replay", str(tmp_path / "none")]
+    done = subprocess.run(mistaken, env=own, capture_output=True, text=True, check=False, timeout=60)
+    assert (done.stdout, done.returncode) == ("", 1) and "No such file" in done.stderr
 
 
 def test_facts_that_are_not_known(sampler: MadeUp, port: int) -> None:
