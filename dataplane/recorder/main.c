@@ -4,6 +4,7 @@
  */
 #include <errno.h>
 #include <getopt.h>
+#include <inttypes.h>
 #include <poll.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -14,6 +15,7 @@
 #include "common/option.h"
 #include "common/stop.h"
 #include "recorder/events.h"
+#include "recorder/record_show.h"
 #include "recorder/samples.h"
 
 enum {
@@ -23,6 +25,7 @@ enum {
 
 static const char usage[] =
 	"Usage: tailrace-recorder --file PATH --cpu N [--cpu N ...] [--thread ID ...] [option ...]\n"
+	"       tailrace-recorder --show PATH [--span BEGIN-END ...]\n"
 	"\n"
 	"Notes in a file, which readers map, what can delay packets on the CPUs named: interrupts, softirqs, which "
 	"task\n"
@@ -33,13 +36,16 @@ static const char usage[] =
 	"  --cpu N            a CPU to record\n"
 	"  --thread ID        a polling thread, by Linux's thread id\n"
 	"  --no-bpf           load no programs into the kernel, and use its tracepoints by perf\n"
+	"  --show PATH        write what such a file knows of some spans of time, as text, and end\n"
+	"  --span BEGIN-END   one of them, by the TSC; at most 128\n"
 	"  --software         leave the kernel's tracepoints alone, and use what else there is\n"
 	"  --version, --help\n";
 
 struct options {
-	const char *file;
+	const char *file, *shown;
 	int cpus[RECORD_CPUS];
-	unsigned nb_cpus;
+	unsigned nb_cpus, nb_spans;
+	struct record_span spans[RECORD_SHOW_SPANS];
 	enum events_by best;
 };
 
@@ -61,12 +67,30 @@ static void add_cpu(struct options *options, const char *text)
 	options->cpus[options->nb_cpus++] = (int)option_number("cpu", text, 0, 65535);
 }
 
+static void add_span(struct options *options, const char *text)
+{
+	struct record_span *span = &options->spans[options->nb_spans];
+	int length = 0;
+
+	if (options->nb_spans == RECORD_SHOW_SPANS) {
+		log_error("--span %s: more than %d spans", text, RECORD_SHOW_SPANS);
+		exit(2);
+	}
+	if (sscanf(text, "%" SCNu64 "-%" SCNu64 "%n", &span->begin, &span->end, &length) < 2 || text[length] != '\0' ||
+	    span->begin > span->end) {
+		log_error("--span %s: expected two times of the TSC, such as 100-200", text);
+		exit(2);
+	}
+	options->nb_spans++;
+}
+
 static struct options parse(int argc, char **argv, struct timeline *timeline)
 {
 	static const struct option known[] = {
 		{"file", required_argument, NULL, 'f'},	  {"cpu", required_argument, NULL, 'c'},
 		{"thread", required_argument, NULL, 't'}, {"no-bpf", no_argument, NULL, 'b'},
-		{"software", no_argument, NULL, 's'},	  {"version", no_argument, NULL, 'v'},
+		{"software", no_argument, NULL, 's'},	  {"show", required_argument, NULL, 'o'},
+		{"span", required_argument, NULL, 'p'},	  {"version", no_argument, NULL, 'v'},
 		{"help", no_argument, NULL, 'h'},	  {NULL, 0, NULL, 0},
 	};
 	struct options options = {.file = NULL};
@@ -90,6 +114,12 @@ static struct options parse(int argc, char **argv, struct timeline *timeline)
 		case 's':
 			options.best = EVENTS_BY_SOFTWARE;
 			break;
+		case 'o':
+			options.shown = optarg;
+			break;
+		case 'p':
+			add_span(&options, optarg);
+			break;
 		case 'v':
 			puts("tailrace-recorder " TAILRACE_VERSION);
 			exit(0);
@@ -103,8 +133,8 @@ static struct options parse(int argc, char **argv, struct timeline *timeline)
 		log_error("'%s' is not an option; see --help", argv[optind]);
 		exit(2);
 	}
-	if (options.file == NULL || options.nb_cpus == 0) {
-		log_error("--file and at least one --cpu are needed; see --help");
+	if (options.shown == NULL && (options.file == NULL || options.nb_cpus == 0)) {
+		log_error("--file and at least one --cpu are needed, or --show; see --help");
 		exit(2);
 	}
 	return options;
@@ -148,6 +178,15 @@ int main(int argc, char **argv)
 
 	log_open("tailrace-recorder", LOG_LEVEL_INFO);
 	options = parse(argc, argv, &timeline);
+	if (options.shown != NULL) {
+		int error = record_show(options.shown, options.spans, options.nb_spans, stdout);
+
+		if (error < 0)
+			log_error("%s: %s", options.shown,
+				  error == -EPROTO ? "is no file of a tailrace-recorder of this version"
+						   : strerror(-error));
+		return error < 0 ? 1 : 0;
+	}
 	prctl(PR_SET_TIMERSLACK, 1000000); /* a millisecond sooner or later is all the same */
 	stop = stop_open();
 	if (stop < 0) {

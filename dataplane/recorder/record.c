@@ -9,23 +9,9 @@
 
 #include "common/log.h"
 #include "common/shared_file.h"
-#include "recorder/record.h"
+#include "recorder/record_file.h"
 
-enum { RECORD_SCHEMA = 64, RECORD_SCHEMA_MOST = 64 * 1024, RECORD_LINE = 64, RECORD_BUCKETS = 2 * RECORD_SERIES };
-
-struct record {
-	uint64_t begin, end;
-	uint32_t series, extra;
-};
-
-struct series {
-	uint16_t kind, cpu;
-	uint32_t id;
-	char name[RECORD_NAME];
-	uint64_t count, cycles, longest, part;
-};
-
-_Static_assert(sizeof(struct record) == 24 && sizeof(struct series) == 80, "as readers know them");
+enum { RECORD_BUCKETS = 2 * RECORD_SERIES };
 
 struct ring { /* what is on a line of its own in the file: head, until, lost */
 	uint64_t *line;
@@ -45,26 +31,11 @@ struct record_file {
 	uint16_t buckets[RECORD_BUCKETS]; /* number of a series plus one; 0: free */
 };
 
-static const char *const kind_names[] = {
+const char *const record_kind_names[] = {
 #define RECORD_KIND(name, text) text,
 	RECORD_KINDS(RECORD_KIND)
 #undef RECORD_KIND
 };
-
-struct layout {
-	size_t common, lines, series, records, size;
-};
-
-static struct layout lay_out(unsigned nb_cpus)
-{
-	struct layout layout = {.common = RECORD_SCHEMA_MOST};
-
-	layout.lines = layout.common + RECORD_LINE;
-	layout.series = layout.lines + ((size_t)nb_cpus + 1) * RECORD_LINE;
-	layout.records = layout.series + RECORD_SERIES * sizeof(struct series);
-	layout.size = layout.records + ((size_t)nb_cpus + 1) * RECORD_LENGTH * sizeof(struct record);
-	return layout;
-}
 
 static json_t *describe_sources(const struct source *sources, unsigned count)
 {
@@ -77,7 +48,7 @@ static json_t *describe_sources(const struct source *sources, unsigned count)
 	return list;
 }
 
-static json_t *describe_ring(const struct layout *layout, int cpu, unsigned number)
+static json_t *describe_ring(const struct record_layout *layout, int cpu, unsigned number)
 {
 	json_int_t line = (json_int_t)(layout->lines + (size_t)number * RECORD_LINE);
 	size_t records = layout->records + (size_t)number * RECORD_LENGTH * sizeof(struct record);
@@ -86,12 +57,12 @@ static json_t *describe_ring(const struct layout *layout, int cpu, unsigned numb
 			 line + 16, "records", (json_int_t)records, "length", RECORD_LENGTH);
 }
 
-static json_t *describe(const struct layout *layout, const int *cpus, unsigned nb_cpus)
+static json_t *describe(const struct record_layout *layout, const int *cpus, unsigned nb_cpus)
 {
 	json_t *kinds = json_array(), *list = json_array();
 
-	for (size_t i = 0; i < sizeof(kind_names) / sizeof(kind_names[0]); i++)
-		json_array_append_new(kinds, json_string(kind_names[i]));
+	for (size_t i = 0; i < sizeof(record_kind_names) / sizeof(record_kind_names[0]); i++)
+		json_array_append_new(kinds, json_string(record_kind_names[i]));
 	for (unsigned i = 0; i < nb_cpus; i++)
 		json_array_append_new(list, describe_ring(layout, cpus[i], i));
 	return json_pack("{s:{s:s, s:[s,s,s,s]}, s:{s:I, s:i, s:I, s:s, s:[s,s,s,s,s,s,s,s]}, s:o, s:I, s:I, "
@@ -107,7 +78,7 @@ static json_t *describe(const struct layout *layout, const int *cpus, unsigned n
 struct record_file *record_open(const char *path, const int *cpus, unsigned nb_cpus, const struct source *sources,
 				unsigned nb_sources)
 {
-	const struct layout layout = lay_out(nb_cpus);
+	const struct record_layout layout = record_lay_out(nb_cpus);
 	struct record_file *file = calloc(1, sizeof(*file));
 	json_t *schema;
 	char *text;

@@ -2,6 +2,7 @@
  *
  * From moments to intervals: what each CPU did, where each watched thread was, and what a series counts.
  */
+#include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -13,6 +14,7 @@
 
 #include "cmocka_all.h"
 #include "recorder/clock.h"
+#include "recorder/record_show.h"
 #include "recorder/samples.h"
 #include "recorder/timeline.h"
 
@@ -255,6 +257,73 @@ static void a_time_between_two_readings_lies_on_a_straight_line(void **state)
 	assert_int_equal(clock_tsc(&before, &after, 400000), 750000);
 }
 
+/* What the file's recorder shows of these spans; to be freed. */
+static char *shown(const struct recording *recording, const struct record_span *spans, unsigned nb_spans)
+{
+	size_t size;
+	char *text;
+	FILE *out = open_memstream(&text, &size);
+
+	assert_int_equal(record_show(recording->path, spans, nb_spans, out), 0);
+	fclose(out);
+	return text;
+}
+
+static void spans_are_shown_as_lines(void **state)
+{
+	static const struct record_span spans[] = {{150, 250}, {900, 950}};
+	struct recording *recording = *state;
+	struct record_file *file = recording->timeline.file;
+	char *text;
+
+	record_add(file, 0, RECORD_TASK, 7, "before", 10, 149, 0);
+	record_add(file, 0, RECORD_TASK, 8, "two\nlines", 100, 200, 49);
+	record_add(file, 0, RECORD_INTERRUPT, 0, "local_timer", 240, 260, 0);
+	record_add(file, 0, RECORD_TASK, 9, "after", 260, 300, 0);
+	record_add(file, 1, RECORD_SOFTIRQ, 1, "TIMER", 150, 160, 0);
+	record_until(file, 0, 1000);
+	record_until(file, 1, 990);
+	record_lost(file, 1, 3);
+	text = shown(recording, spans, 2);
+	assert_string_equal(text, "until 990 oldest 0 lost 3 clock 0\n"
+				  "lacks that: nowhere\n"
+				  "event 100 200 3 task 8 49 two?lines\n"
+				  "event 240 260 3 interrupt 0 0 local_timer\n"
+				  "event 150 160 5 softirq 1 0 TIMER\n"
+				  "span 150 250\n"
+				  "span 900 950\n");
+	free(text);
+}
+
+static void what_was_overwritten_is_told_and_what_has_no_room_is_not_shown(void **state)
+{
+	struct recording *recording = *state;
+	struct record_span spans[2];
+	char *text;
+
+	for (uint64_t i = 0; i < RECORD_LENGTH + 10; i++)
+		record_add(recording->timeline.file, 0, RECORD_TASK, 7, "hog", i * 10, i * 10 + 5, 0);
+	spans[0] = (struct record_span){0, RECORD_LENGTH * 10};
+	spans[1] = (struct record_span){RECORD_LENGTH * 10, RECORD_LENGTH * 10 + 5};
+	text = shown(recording, spans, 2);
+	assert_null(strstr(text, "span 0 "));
+	assert_non_null(strstr(text, "oldest 41065 ")); /* ten, and as many as may be written over meanwhile */
+	assert_non_null(strstr(text, "\nspan 1310720 1310725\n"));
+	free(text);
+}
+
+static void another_file_is_not_shown(void **state)
+{
+	char path[] = "/tmp/tailrace-test-show-XXXXXX";
+	int fd = mkstemp(path);
+
+	assert_int_equal(record_show("/tmp/there/is/none", NULL, 0, stdout), -ENOENT);
+	assert_int_equal(ftruncate(fd, 1 << 20), 0);
+	assert_int_equal(record_show(path, NULL, 0, stdout), -EPROTO);
+	close(fd);
+	unlink(path);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -268,6 +337,10 @@ int main(void)
 		cmocka_unit_test_setup_teardown(a_series_counts_what_the_ring_forgets, begin, end),
 		cmocka_unit_test_setup_teardown(the_longest_is_of_the_part_that_the_reader_has_begun, begin, end),
 		cmocka_unit_test_setup_teardown(more_series_than_there_is_room_for_go_into_the_last, begin, end),
+		cmocka_unit_test_setup_teardown(spans_are_shown_as_lines, begin, end),
+		cmocka_unit_test_setup_teardown(what_was_overwritten_is_told_and_what_has_no_room_is_not_shown, begin,
+						end),
+		cmocka_unit_test(another_file_is_not_shown),
 		cmocka_unit_test(interrupts_are_counted_by_row_and_column),
 		cmocka_unit_test(a_time_between_two_readings_lies_on_a_straight_line),
 	};
