@@ -184,11 +184,13 @@ static json_t *look(void *context, json_t *params, struct control_error *error)
 	bool done = sender->running && atomic_load_explicit(&sender->done, memory_order_acquire);
 	bool ready = atomic_load_explicit(&sender->interrupts.page->ready, memory_order_acquire) != 0 &&
 		     (sender->interrupts.nic == NULL || nic_takes(&sender->nic));
-	json_t *found = json_pack("{s:b, s:b, s:I, s:I, s:o, s:I}", "attached", sender->client >= 0, "ready", ready,
-				  "ticks", (json_int_t)atomic_load_explicit(&run->ticks, memory_order_relaxed),
+	bool joined = atomic_load_explicit(&run->joined, memory_order_acquire);
+	json_t *found = json_pack("{s:b, s:b, s:I, s:I, s:o, s:I, s:o}", "attached", sender->client >= 0, "ready",
+				  ready, "ticks", (json_int_t)atomic_load_explicit(&run->ticks, memory_order_relaxed),
 				  "tsc_hz", (json_int_t)sender->interrupts.rate.hz, "slowest",
 				  take_slowest(&run->slowest), "slowest_missed",
-				  (json_int_t)atomic_load_explicit(&run->slowest.missed, memory_order_relaxed));
+				  (json_int_t)atomic_load_explicit(&run->slowest.missed, memory_order_relaxed),
+				  "clock_offset", joined ? json_integer(run->before.offset) : json_null());
 
 	if (!done)
 		return found;

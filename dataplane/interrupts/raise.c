@@ -138,6 +138,7 @@ static void raise_joined(struct interrupts *interrupts, struct interrupts_run *r
 	run->fault = INTERRUPTS_NO_ANSWER;
 	if (join(interrupts, &run->before) < 0)
 		return;
+	atomic_store_explicit(&run->joined, true, memory_order_release);
 	if (run->path == INTERRUPTS_TIMER || run->path == INTERRUPTS_IPI) {
 		wakeups_take(interrupts, run, ANSWER_SECONDS * interrupts->rate.hz, stop);
 	} else {

@@ -68,7 +68,8 @@ struct interrupts_run {
 	struct histogram late;	  /* ns from the moment that was meant to raised */
 	struct slowest slowest;
 	struct clocks before, after;
-	uint64_t ipis; /* on INTERRUPTS_IPI: what its system has counted, by its word */
+	_Atomic bool joined; /* `before` is there */
+	uint64_t ipis;	     /* on INTERRUPTS_IPI: what its system has counted, by its word */
 	enum interrupts_fault fault;
 };
 

@@ -22,12 +22,12 @@ from tailrace.bench.compare import Side as BenchSide
 from tailrace.bench.model import Comparison, Figures, Ratio, Sample
 from tailrace.bench.setting import LOOK_SECONDS, Setting, check_alive
 from tailrace.errors import Fault
-from tailrace.functions.program import INTERRUPT_RECEIVER
+from tailrace.functions.program import INTERRUPT_RECEIVER, RECORDER_PROGRAM
 from tailrace.measure.host.tools import INTERVAL_US, Cyclictest
 from tailrace.measure.host.tools import Setting as HostSetting
 from tailrace.measure.interrupts import NATIVE, RECEIVER, SENDER, SENDS, TIMER, Side
 from tailrace.measure.progress import Reporter
-from tailrace.measure.recorder import RECORDER_PROGRAM, Recorder
+from tailrace.measure.recorder import Recorder
 from tailrace.process.process import undisturbed
 from tailrace.process.programs import system_program
 from tailrace.results.histogram import Histogram

@@ -24,8 +24,9 @@ from tailrace.bench.model import TAILRACE, Comparison, Ratio, Sample
 from tailrace.bench.setting import Setting, check_alive
 from tailrace.errors import Mistake
 from tailrace.fabric.kinds import KINDS
+from tailrace.functions.program import RECORDER_PROGRAM
 from tailrace.measure.progress import Reporter
-from tailrace.measure.recorder import RECORDER_PROGRAM, Recorder, place_recorder, pollers_of
+from tailrace.measure.recorder import Recorder, place_recorder, pollers_of
 from tailrace.measure.stand import Scene, SceneFunction, standing
 from tailrace.measure.tester import TESTER_PROGRAM
 from tailrace.process.process import undisturbed

@@ -92,7 +92,10 @@ def interrupts(
     ] = False,
     trace: Annotated[
         Path | None,
-        typer.Option(metavar="FILE", help="Record as --causes, and write a trace of the slowest that Perfetto opens."),
+        typer.Option(
+            metavar="FILE",
+            help="Record as --causes, and write a trace of the slowest for Perfetto; FILE.txt: as text.",
+        ),
     ] = None,
     beside: Annotated[
         str | None,

@@ -27,7 +27,14 @@ from pydantic import TypeAdapter, ValidationError
 from tailrace.errors import Failure, Mistake
 from tailrace.functions import agent
 from tailrace.functions.disks import make_boot_disk
-from tailrace.functions.program import INTERRUPT_RECEIVER, NAME, PRIORITY_AGENT, libraries, visible_libraries
+from tailrace.functions.program import (
+    INTERRUPT_RECEIVER,
+    NAME,
+    PRIORITY_AGENT,
+    RECORDER_PROGRAM,
+    libraries,
+    visible_libraries,
+)
 from tailrace.process.plain import last_line
 from tailrace.process.programs import own_program, podman, portable_program, system_program
 
@@ -255,7 +262,7 @@ def build_machine_image(
     this host, which it has too, with their libraries. Raises Failure, Mistake."""
     folder = images_folder() / name
     program = portable_program(NAME)
-    own = [portable_program(INTERRUPT_RECEIVER)]
+    own = [portable_program(each) for each in (INTERRUPT_RECEIVER, RECORDER_PROGRAM)]
     with suppress(Mistake):  # it is built where clang and libbpf are
         own.append(portable_program(PRIORITY_AGENT))
     wanted = dict.fromkeys((*_PROGRAMS, *(_TUNING_PROGRAMS if profile else ()), *programs))

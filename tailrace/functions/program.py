@@ -22,6 +22,8 @@ from tailrace.state.record import Process
 NAME = "tailrace-vnf"
 INTERRUPT_RECEIVER = "tailrace-interrupt-receiver"
 """What `measure interrupts` runs in a machine."""
+RECORDER_PROGRAM = "tailrace-recorder"
+"""What notes there what its kernel did."""
 PRIORITY_AGENT = "tailrace-priority-agent"
 """What says in a machine what its CPUs run."""
 HOST_CARD = "card:"

@@ -176,6 +176,7 @@ class CauseMeter:
                 thread=share.pollers[0],
                 held_up_us={name: self._us(cycles) for name, cycles in share.held},
                 cpu=share.cause.cpu,
+                inside=share.cause.inside,
                 us=self._us(share.cycles),
                 share=share.cycles / latency,
                 events=share.events,
@@ -194,6 +195,7 @@ class CauseMeter:
             sent_tsc=sighting.sent,
             part=first.part.name if first is not None else None,
             cpu=first.cause.cpu if first is not None else None,
+            inside=first.cause.inside if first is not None else "",
             causes=causes,
             unexplained_us=self._us(accounted.unexplained),
             usual_us=self._us(accounted.usual + small),
@@ -248,6 +250,8 @@ class CauseMeter:
         now = {_key(each): each for each in self.recorder.recording.series()}
         found = []
         for cause, times in first_of.items():
+            if cause.inside:  # of all that happened there nobody was told
+                continue
             if cause.kind == "full":
                 series, before = self._waits_for(cause, numbers), None
             else:

@@ -56,7 +56,12 @@ _OTHERS: dict[str, tuple[str, ...]] = {
 
 def words(cause: Cause, held: Sequence[str], pollers: Mapping[int, str] = NOBODY) -> str:
     """The cause in words. `held` are those whom it kept, `pollers` the names of our own polling threads."""
-    who = " and ".join(held)
+    if cause.inside:
+        return f"in {cause.inside}: {_words(cause, 'the receiver', NOBODY)}"
+    return _words(cause, " and ".join(held), pollers)
+
+
+def _words(cause: Cause, who: str, pollers: Mapping[int, str]) -> str:
     if cause.kind == "task":
         if cause.id in pollers:
             return f"{pollers[cause.id]} ran on CPU {cause.cpu}, which it shares with {who}"
@@ -77,7 +82,9 @@ def words(cause: Cause, held: Sequence[str], pollers: Mapping[int, str] = NOBODY
 
 
 def knobs(cause: Cause, pollers: Mapping[int, str] = NOBODY) -> tuple[str, ...]:
-    """The names of the knobs that act on it; none where tuning does not help."""
+    """The names of the knobs that act on it; none where tuning does not help, or not that of this host."""
+    if cause.inside:
+        return ()
     if cause.kind == "task":
         if cause.id in pollers:
             return ()

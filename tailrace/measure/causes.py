@@ -16,7 +16,10 @@ The order in which a moment is given away:
    than that can be said;
 7. the switch had the frame to give, and the next one's ring had no room: what is known of that one (1 to 4, and its
    gaps), and of those after it as far as their rings were full too; where nothing is, that there was no room;
-8. otherwise it was at work: the usual time, waiting behind other frames included.
+8. of an interrupt to a machine, whose CPU is the poller on this host: where none of 1 to 4 kept that one, what is
+   known of the receiver inside (1 to 4, and what its CPU did while it slept); then 5 of the one, and of the other: it
+   was not waked yet;
+9. otherwise it was at work: the usual time, waiting behind other frames included.
 
 A part may lie with two pollers: a frame waits in a ring until the switch comes, but it may also be the sender who was
 held up before it had shown the frame. What is known of the second one (1 to 4, within its own gaps) goes before 5: who
@@ -46,8 +49,11 @@ _ORDER = ("stopped", "blocked", "fault-wait", "nmi", "interrupt", "softirq", "ta
 #: nothing explains.
 _CPU_GONE = 2 * len(_ORDER)
 _WHILE_ASLEEP = _CPU_GONE + 1
-_ASLEEP = _WHILE_ASLEEP + len(_ORDER)
-_GAP = _ASLEEP + 1
+#: The same of the one inside a machine, whose CPU the first one is: what kept it, what happened while it slept.
+_INSIDE = _WHILE_ASLEEP + len(_ORDER)
+_ASLEEP = _INSIDE + 2 * len(_ORDER)
+_ASLEEP_INSIDE = _ASLEEP + 1
+_GAP = _ASLEEP_INSIDE + 1
 #: After those come the receivers that had no room, each with the same causes and its gaps.
 _RECEIVERS, _EACH_RECEIVER = _GAP + 1, len(_ORDER) + 1
 
@@ -60,6 +66,8 @@ class Poller:
     """`worker-0`, `tester`, or the function's name."""
     thread: int
     cpu: int
+    inside: str = ""
+    """The machine whose thread and CPU these are; empty: this host's."""
 
 
 @dataclass(frozen=True)
@@ -73,6 +81,8 @@ class Cause:
     cpu: int
     id: int
     """An interrupt's line, or a task's thread; else the thread of the poller whom it is about (of full: the worker)."""
+    inside: str = ""
+    """The machine whose CPU and thread these are; empty: this host's."""
 
 
 @dataclass(frozen=True)
@@ -166,6 +176,8 @@ class Holders:
     second: Poller | None = None
     onward: tuple[Hop, ...] = ()
     """The hops that still lay before it, where it waited for the next of them."""
+    inside: Poller | None = None
+    """Who had it in the machine whose CPU the first one is."""
 
 
 @dataclass(frozen=True)
@@ -202,7 +214,8 @@ def _spans_of(poller: Poller, evidence: Evidence, hz: int) -> list[_Span]:
     """All that is known to have kept a poller, in no order, with their ranks."""
     spans: list[_Span] = []
     gaps = real_gaps(evidence.gaps.get(poller.thread, ()), hz)
-    own = [event for event in evidence.events if event.id == poller.thread]
+    events = [event for event in evidence.events if event.inside == poller.inside]
+    own = [event for event in events if event.id == poller.thread]
     faults = [event.begin for event in own if event.kind == "fault"]
     off = [event.begin for event in own if event.kind in ("ready", "asleep", "stopped")]
     left = [*off, *(event.begin for event in own if event.kind == "blocked")]
@@ -211,10 +224,11 @@ def _spans_of(poller: Poller, evidence: Evidence, hz: int) -> list[_Span]:
 
     def add(begin: int, end: int, rank: int, kind: str, number: int, name: str = "", id_: int = poller.thread) -> None:
         if begin < end:
-            spans.append(_Span(begin, end, rank, Cause(kind, name, poller.cpu, id_), poller.name, number))
+            cause = Cause(kind, name, poller.cpu, id_, poller.inside)
+            spans.append(_Span(begin, end, rank, cause, poller.name, number))
 
-    for number, event in enumerate(evidence.events):
-        begin, end, cpu, kind, id_, name, _ = event
+    for number, event in enumerate(events):
+        begin, end, cpu, kind, id_, name, *_ = event
         if kind in ("stopped", "blocked", "asleep") and id_ == poller.thread:
             # What is waited for in the kernel after a page fault is the page.
             if kind == "blocked" and _fault_before(begin, faults, left, hz) is not None:
@@ -302,6 +316,17 @@ def _second(poller: Poller, evidence: Evidence, hz: int) -> Iterator[_Span]:
         yield span if span.rank == _GAP else replace(span, rank=span.rank + len(_ORDER))
 
 
+def _inside(poller: Poller, evidence: Evidence, hz: int) -> Iterator[_Span]:
+    """All that is known to have kept the one inside a machine: it counts where nothing kept the machine's CPU. While
+    that CPU sleeps on this host, nothing happens inside but what is to be waked for."""
+    for span in _spans_of(poller, evidence, hz):
+        if span.rank == _ASLEEP:
+            yield replace(span, rank=_ASLEEP_INSIDE)
+        else:
+            asleep = span.rank >= _WHILE_ASLEEP
+            yield replace(span, rank=_INSIDE + (span.rank - _WHILE_ASLEEP + len(_ORDER) if asleep else span.rank))
+
+
 def _receivers(onward: Sequence[Hop], evidence: Evidence, hz: int) -> Iterator[_Span]:
     """The same for those who took no frames: of each the time in which all up to it had no room."""
     times = [(0, 1 << 64)]
@@ -376,6 +401,8 @@ def account(way: Way, times: Sequence[int], holders: Sequence[Holders], evidence
                 known[who] += _first(who.first, evidence, hz)
             if who.second is not None and who.second != who.first:
                 known[who] += _second(who.second, evidence, hz)
+            if who.inside is not None:
+                known[who] += _inside(who.inside, evidence, hz)
             known[who] += _receivers(who.onward, evidence, hz)
         for low, high, span in _moments(begin, end, known[who]):
             usual -= high - low

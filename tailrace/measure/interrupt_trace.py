@@ -1,4 +1,5 @@
-"""The slowest interrupts as a trace file: what their receiver and its CPU did from raised to arrived, for a viewer.
+"""The slowest interrupts as a trace file: what their receiver and its CPU did from raised to arrived, for a viewer; or
+as text. Of a machine there is what this host did with its CPU, and what the guest did, on one clock.
 
 The format is Chrome's trace event format, which Perfetto and chrome://tracing open
 (https://docs.google.com/document/d/1CvAClvFfyA5R-PhYUmn5OOQtYMH4h6I0nSsKchNAySU). Each CPU and each receiver is a
@@ -23,6 +24,8 @@ from tailrace.results.run import write_atomically
 
 MOST_EVENTS = 100_000
 """Of a file: about 15 MB, which the viewers open at once."""
+TEXT = ".txt"
+"""How the name of a file ends that is to be text."""
 MOST_OF_ONE = 5_000
 """Of one interrupt."""
 _CPU_TRACKS: Mapping[str, str] = {
@@ -41,6 +44,13 @@ class Slow:
     raised: int
     arrived: int
     events: Sequence[Event]
+    inside: Poller | None = None
+    """The receiver in its machine."""
+
+    def whose(self, event: Event) -> Poller | None:
+        """The receiver, on this host or in its machine, whose thread an event is of."""
+        receiver = self.inside if event.inside else self.receiver
+        return receiver if receiver is not None and event.id == receiver.thread else None
 
 
 @dataclass
@@ -58,11 +68,14 @@ class Trace:
             kept.sort(key=lambda each: each.raised - each.arrived)
             del kept[KEPT:]
 
-    def document(self) -> dict[str, Any]:
-        """All of it as the format has it."""
-        slowest = sorted(
+    def _in_order(self) -> list[Slow]:
+        return sorted(
             (slow for kept in self._slowest.values() for slow in kept), key=lambda each: each.raised - each.arrived
         )
+
+    def document(self) -> dict[str, Any]:
+        """All of it as the format has it."""
+        slowest = self._in_order()
         tracks, left_out = _Tracks(self.hz), 0
         for slow in slowest:
             tracks.add_slow(slow)
@@ -81,10 +94,21 @@ class Trace:
             "traceEvents": list(tracks.events()),
         }
 
+    def text(self) -> str:
+        """The same as lines: the slowest first, of each what happened in the order of time, in µs since it was
+        raised."""
+        lines: list[str] = []
+        for slow in self._in_order():
+            lines += ["", *_lines(slow, self.hz)] if lines else _lines(slow, self.hz)
+        return "".join(f"{line}\n" for line in lines)
+
     def write(self, path: Path) -> None:
-        """Raises Failure, Mistake."""
+        """As text where the file's name ends in .txt. Raises Failure, Mistake."""
         try:
-            write_atomically(plain_file(path), json.dumps(self.document(), separators=(",", ":")))
+            as_text = path.suffix == TEXT
+            write_atomically(
+                plain_file(path), self.text() if as_text else json.dumps(self.document(), separators=(",", ":"))
+            )
         except OSError as error:
             raise Failure(f"{path}: the trace cannot be written: {error.strerror}; is there room?") from None
 
@@ -128,14 +152,16 @@ class _Tracks:
             if event in self.known:  # of another interrupt at the same time
                 continue
             self.known.add(event)
-            begin, end, cpu, kind, id_, name, extra = event
+            begin, end, cpu, kind, id_, name, extra, inside = event
             if kind in _CPU_TRACKS:
                 about = {"thread": id_, "priority": extra} if kind == "task" else {"line": id_}
-                self._add(f"CPU {cpu}", _CPU_TRACKS[kind], _Slice(begin, end, name or kind, kind, about))
-            elif id_ == slow.receiver.thread and kind in _STATES:
-                self._add(_process(slow.receiver), _STATE, _Slice(begin, end, kind, kind, {}))
-            elif id_ == slow.receiver.thread and kind == "fault":
-                self.marks.append(((_process(slow.receiver), _STATE), _Slice(begin, begin, "page fault", kind, {})))
+                self._add(_cpu(cpu, inside), _CPU_TRACKS[kind], _Slice(begin, end, name or kind, kind, about))
+                continue
+            whose = slow.whose(event)
+            if whose is not None and kind in _STATES:
+                self._add(_process(whose), _STATE, _Slice(begin, end, kind, kind, {}))
+            elif whose is not None and kind == "fault":
+                self.marks.append(((_process(whose), _STATE), _Slice(begin, begin, "page fault", kind, {})))
 
     def _add(self, process: str, track: str, slice_: _Slice) -> None:
         self.found.setdefault((process, track), []).append(slice_)
@@ -172,8 +198,37 @@ def _us(us: float) -> str:
     return f"{microseconds(us)} µs"
 
 
+def _cpu(cpu: int, inside: str) -> str:
+    return f"machine {inside}, CPU {cpu}" if inside else f"CPU {cpu}"
+
+
 def _process(receiver: Poller) -> str:
-    return f"receiver {receiver.name}, thread {receiver.thread}"
+    where = "in the machine" if receiver.inside else ""
+    return " ".join(filter(None, ("receiver", receiver.name, where))) + f", thread {receiver.thread}"
+
+
+def _lines(slow: Slow, hz: int) -> Iterator[str]:
+    """One interrupt and all that is known of its time, as text."""
+
+    def us(cycles: int) -> str:
+        return f"{cycles / hz * 1e6:.3f}"
+
+    frame = slow.frame
+    yield f"{slow.receiver.name}, interrupt {frame.sequence}: {_us(frame.latency_us)}, raised {frame.sent.isoformat()}"
+    for cause in frame.causes:
+        yield f"  {_us(cause.us)} {cause.text}"
+    yield f"  {_us(frame.unexplained_us)} unexplained, {_us(frame.usual_us)} usual"
+    yield f"  {'from µs':>12} {'to µs':>12}"
+    for event in sorted(slow.events, key=lambda each: (each.begin, -each.end))[:MOST_OF_ONE]:
+        whose = slow.whose(event)
+        if event.kind in _CPU_TRACKS:
+            number = f" (thread {event.id})" if event.kind == "task" else f" {event.id}" if event.id else ""
+            where, what = _cpu(event.cpu, event.inside), f"{event.kind} {event.name}{number}"
+        elif whose is not None:
+            where, what = _process(whose), event.kind
+        else:
+            continue
+        yield f"  {us(event.begin - slow.raised):>12} {us(event.end - slow.raised):>12}  {where}: {what}"
 
 
 def _nested(slices: Iterable[_Slice]) -> Iterator[_Slice]:

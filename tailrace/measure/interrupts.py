@@ -16,6 +16,7 @@ from signal import SIGCONT, SIGSTOP
 from typing import Any, Literal
 
 from tailrace.errors import Failure, Fault
+from tailrace.functions import agent
 from tailrace.functions.domain import inner_address
 from tailrace.functions.machine import InMachine
 from tailrace.functions.priority import follow
@@ -24,6 +25,7 @@ from tailrace.functions.runtime import Instance
 from tailrace.measure.beside import BOOT_SECONDS, Guest, Loads, Neighbour
 from tailrace.measure.causes import Poller
 from tailrace.measure.discipline import Watched, source
+from tailrace.measure.guest_recorder import GuestRecorder
 from tailrace.measure.host.plan import HostPlan
 from tailrace.measure.host.run import measure_host
 from tailrace.measure.host.tools import PRIORITY, Progress, Setting, Slice
@@ -65,6 +67,8 @@ _READY_SECONDS = 10.0
 _LOOK_SECONDS = 0.2
 _CLOCK_SECONDS = 1.0
 """From one look at who disciplines the clock to the next."""
+_QUESTION_PERIODS = 5000
+"""From one question to a machine's recorder to the next: in each there are some ten events, and it holds 127,000."""
 _PATIENCE = 60.0
 """Seconds beyond its time until a slice counts as stuck."""
 _DEVICE = "0000:00:07.0"
@@ -149,6 +153,8 @@ class Side:
     """Who finds out why the slowest were slow, where that is asked for."""
     trace: Trace | None = None
     """Who is told of all that happened meanwhile, where that is asked for."""
+    remarks: list[str] = field(default_factory=list)
+    """What else is to be said."""
     meanwhile: Callable[[], None] = lambda: None
     """Called now and then while it is measured."""
     _control: Control | None = None
@@ -172,6 +178,13 @@ class Side:
         """What is to be said of all its interrupts."""
         for path, account in self.accounts.items():
             yield from account.notes(self.side if len(self.paths) == 1 else self.figure(path))
+        yield from self.remarks
+        if self.causes is not None:
+            for fault in self.causes.faults:
+                yield f"{self.side}: what its guest did is not known from then on: {fault}"
+            if self.causes.guest is not None:
+                for what, why in self.causes.guest.lacks.items():
+                    yield f"{what} cannot be recorded in {self.side}: {why}"
 
     @property
     def start_seconds(self) -> float:
@@ -294,9 +307,28 @@ class Side:
         """From now on the recorder's events say why interrupts were slow. While it is up. Raises Failure."""
         assert self._control is not None
         hz = int(self._control.call("interrupts.look")["tsc_hz"])
-        self.causes = InterruptCauses(recorder, (), hz, poller=self.poller(core))
+        self.causes = InterruptCauses(
+            recorder, (), hz, poller=self.poller(core), guest=self._guest_recorder(), pause=self._pause
+        )
         if trace is not None:
             self.trace, trace.hz = trace, hz
+
+    @property
+    def _pause(self) -> float:
+        return max(1.0, _QUESTION_PERIODS * self.period_ns / 1e9)
+
+    def _guest_recorder(self) -> GuestRecorder | None:
+        """Who records in the machine; why nobody does is to be said. Raises Failure."""
+        if self.guest is None:
+            return None
+        assert self._launcher is not None
+        socket = agent.beside(self._launcher.log(self.side))
+        try:
+            with self.going():
+                return GuestRecorder.start(self.side, socket, aside=1 if "ipi" in self.paths else None)
+        except Failure as error:
+            self.remarks.append(f"{self.side}: what its guest does is not recorded: {error}")
+            return None
 
     def measure(self, setting: Setting, seconds: int, progress: Progress) -> Mapping[str, Mapping[int, Slice]]:
         return self.along(self.paths[0], setting, seconds, progress)

@@ -8,6 +8,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 
 from tailrace.errors import Failure
+from tailrace.functions.program import RECORDER_PROGRAM
 from tailrace.functions.runtimes import program_of
 from tailrace.measure.causes import Poller
 from tailrace.measure.tester import Tester
@@ -22,7 +23,6 @@ from tailrace.state.launch import Launcher
 from tailrace.state.record import FilePath, Process
 
 RECORDER = "recorder"
-RECORDER_PROGRAM = "tailrace-recorder"
 _READY_SECONDS = 10.0
 
 

@@ -35,6 +35,8 @@ class Event(NamedTuple):
     """A thread's id, or an interrupt's line."""
     name: str
     extra: int
+    inside: str = ""
+    """The machine whose CPU and thread that are; empty: this host's."""
 
 
 @dataclass(frozen=True)

@@ -41,7 +41,7 @@ FRAME = What(
 INTERRUPT = What(
     "interrupt",
     "raised",
-    "Usual: nothing that was recorded kept the receiver; of a machine, what its guest did is in the usual time, too.",
+    "Usual: nothing that was recorded kept the receiver: it worked, or the interrupt was on its way.",
 )
 
 
@@ -126,6 +126,7 @@ def _incident(frame: CausedFrame, more: int, what: What) -> Incident:
     others = f" and {more} more" if more else ""
     where = f", held up in {plain(frame.part)}" if frame.part is not None else ""
     cpu = f" on CPU {frame.cpu}" if frame.cpu is not None else ""
+    cpu += f" of {plain(frame.inside)}" if frame.inside else ""
     latency = microseconds(frame.latency_us)
     when = f"{what.sent} {frame.sent:%H:%M:%S.%f} UTC"
     return Incident(
@@ -172,6 +173,8 @@ def _remarks(causes: Causes, number: int, what: What) -> Iterator[str]:
             f"Of the slowest {what.name}s, {count(causes.unexamined)} were overwritten in the recording before they "
             "were read."
         )
+    if causes.unexamined_inside:
+        yield (f"Of {count(causes.unexamined_inside)} it is not known what the guest did; that is in their usual time.")
     if causes.lost:
         yield f"The kernel could not deliver {count(causes.lost)} events, so causes may be missing above."
     yield f"The kernel's times are exact to {causes.clock_error_us:.2f} µs."

@@ -29,6 +29,9 @@ class Cause(Record):
         "frame. Empty in older runs.",
     )
     cpu: Count = Field(description="The CPU that it was on.")
+    inside: str = Field(
+        default="", description="The machine whose CPU that is, by its receiver's name; empty: this host's."
+    )
     us: Amount = Field(description="What it took of the frame's latency, in µs.")
     share: Amount = Field(description="The same as a part of the latency.")
     events: Count = Field(description="Events that it consists of.")
@@ -44,6 +47,7 @@ class CausedFrame(Record):
     sent_tsc: Count = Field(description="The same by the time stamp counter.")
     part: str | None = Field(description="Where it was held up: a part of its way; null if it was not.")
     cpu: Count | None = Field(description="On which CPU; null if it was not.")
+    inside: str = Field(default="", description="The machine whose CPU that is; empty: this host's.")
     causes: tuple[Cause, ...] = Field(
         description="Causes, the greatest first; one that held up several polling threads of its CPU is one."
     )
@@ -74,6 +78,11 @@ class Causes(Record):
         description="The slowest frames that could be explained, the slowest first."
     )
     unexamined: Count = Field(description="Slowest frames whose events were gone before they were read.")
+    unexamined_inside: Count = Field(
+        default=0,
+        description="Of interrupts to a machine, those whose events there were gone before they were read, or not to "
+        "be had: what the guest did is in their usual time.",
+    )
     recurrences: tuple[Recurrence, ...] = Field(description="Causes of these frames, over the whole trial.")
     gaps: dict[str, Count] = Field(
         description="How often each polling thread was held up longer than the limit; empty of interrupts, whose "
@@ -94,6 +103,7 @@ class Causes(Record):
             update={
                 "frames": tuple(slowest),
                 "unexamined": self.unexamined + later.unexamined,
+                "unexamined_inside": self.unexamined_inside + later.unexamined_inside,
                 "recurrences": _sums((*self.recurrences, *later.recurrences)),
                 "gaps": {
                     name: self.gaps.get(name, 0) + later.gaps.get(name, 0) for name in {**self.gaps, **later.gaps}

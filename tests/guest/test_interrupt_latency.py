@@ -9,9 +9,10 @@ import re
 from pathlib import Path
 
 import pytest
-from injected_interrupts import STOP, Kind, check_adds_up, check_named, hog
-from running_node import REPOSITORY, Command, needs_a_node
+from injected_interrupts import LEAST, RUNS, STOP, Kind, check_adds_up, check_named, hog, receiver_at_work
+from running_node import REPOSITORY, Command, needs_a_node, wait_until
 
+from tailrace.functions import agent
 from tailrace.results.causes import Causes
 
 pytestmark = [
@@ -48,6 +49,11 @@ def test_receivers_in_machines_take_turns_with_one_of_the_host(command: Command,
         check_adds_up(causes)
     for name in machines:
         assert any(note.startswith(f"{name}: its clock") for note in run["notes"]), run["notes"]
+    for side in sides[1:]:
+        assert not [note for note in run["notes"] if note.startswith(f"{side}: what its guest does")]
+        causes = Causes.model_validate(found[f"interrupt-{side}"]["causes"])
+        assert causes.unexamined_inside < len(causes.frames)
+        assert any(cause.inside == side for frame in causes.frames for cause in frame.causes)
 
 
 @pytest.mark.whole
@@ -93,3 +99,42 @@ def test_what_held_the_cpu_of_a_machine_up_is_named(
     """Not always first: where machines are emulated, an interrupt goes through threads of QEMU at ordinary priority,
     and what else runs on this host may keep it for longer."""
     check_named(command, binaries, side, kind, times, "--period", "2ms", "--duration", "10s", first=False)
+
+
+HOG = "awk"
+"""The name of a task that is put into a guest: nothing else there has it."""
+
+
+def held_up_inside(command: Command, side: str) -> Causes:
+    """What a run tells of a side in whose guest a task above the receiver's priority comes ten times a second."""
+    words = ("--image", "injected", "--sides", side, "--period", "2ms", "--duration", "10s", "--causes", "--json")
+    running = command.begin("measure", "interrupts", *words)
+    wait_until(lambda: running.poll() is not None or receiver_at_work(command, side), command.limit)
+    if running.poll() is None:
+        (socket,) = command.folder.rglob(f"{side}.agent")
+        spin = f"chrt -f 98 {HOG} 'BEGIN {{ for (i = 0; i < 20000; i++) s += i }}'"
+        agent.ask(socket, f"(for n in $(seq 80); do {spin}; sleep 0.1; done) >/dev/null 2>&1 &")
+    said, errors = running.communicate(timeout=command.limit)
+    assert running.returncode == 0, errors
+    run = json.loads(said)
+    assert run["valid"], run["reason"]
+    (found,) = [trial for trial in run["host_trials"] if trial["test"] == f"interrupt-{side}"]
+    causes = Causes.model_validate(found["causes"])
+    check_adds_up(causes)
+    return causes
+
+
+@pytest.mark.whole
+@pytest.mark.parametrize("side", SIDES[1:])
+def test_what_held_the_receiver_up_inside_is_named_there(command: Command, side: str) -> None:
+    """And nowhere else: not as a task of this host."""
+    command("image", "build", "injected", "--with", "chrt")
+    named = 0
+    for _ in range(RUNS):
+        for frame in held_up_inside(command, side).frames:
+            hogs = [cause for cause in frame.causes if f": {HOG} (thread " in cause.text]
+            assert all(cause.inside == side and cause.text.startswith(f"in {side}: another task") for cause in hogs)
+            named += bool(hogs)
+        if named >= LEAST:
+            break
+    assert named >= LEAST

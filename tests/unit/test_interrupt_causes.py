@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from types import SimpleNamespace
+from typing import Any
 
+from tailrace.errors import Failure
 from tailrace.measure.causes import Poller
 from tailrace.measure.interrupt_causes import InterruptCauses
 from tailrace.observe.recording import Event, Series
@@ -13,6 +15,32 @@ HZ = 1_000_000
 RECEIVER = Poller("native", 7, 1)
 EVENTS = [Event(1000, 1400, 1, "task", 900, "hog", 0), Event(900, 1400, 1, "asleep", 7, "", 0)]
 FOUND = {"slowest_missed": 0}
+
+
+INSIDE = Poller("native", 41, 0, "native")
+
+
+class Guest:
+    """A machine's recorder that knows these events, or fails."""
+
+    def __init__(self, *events: Event, whole: bool = True, fails: bool = False) -> None:
+        self.poller = INSIDE
+        self.asked: list[Any] = []
+        self._events, self._whole, self._fails = events, whole, fails
+
+    def show(self, spans: list[tuple[int, int]], offset: int) -> SimpleNamespace:
+        if self._fails:
+            raise Failure("it does not answer")
+        self.asked.append((spans, offset))
+        spans_of = dict.fromkeys(spans, self._events if self._whole else None)
+        return SimpleNamespace(spans=spans_of, lost=3, clock_error=9)
+
+
+def inside(guest: Guest, raised: int, arrived: int) -> tuple[InterruptCauses, Causes]:
+    causes = made()
+    causes.guest = guest  # type: ignore[assignment]
+    causes.note({**FOUND, "slowest": [[5, raised, arrived]], "clock_offset": 77})
+    return causes, causes.explain()
 
 
 def made(until: int = 1 << 40) -> InterruptCauses:
@@ -76,3 +104,33 @@ def test_slices_are_put_together() -> None:
     assert [frame.sequence for frame in both.frames] == [9, 5]
     (hog,) = both.recurrences
     assert (hog.first_of, hog.longest_us) == (2, 500.0)
+
+
+def test_what_ran_inside_is_the_cause_where_nothing_kept_the_machines_cpu() -> None:
+    guest = Guest(
+        Event(1200, 1700, 0, "task", 900, "busy", 0, "native"),
+        Event(1650, 1700, 0, "interrupt", 0, "local_timer", 0, "native"),
+        Event(900, 1800, 0, "asleep", 41, "", 0, "native"),
+    )
+    causes, found = inside(guest, 1000, 2000)
+    assert guest.asked == [([(1000, 2000)], 77)] and found.unexamined_inside == 0
+    assert (found.lost, found.clock_error_us) == (3, 9.0)
+    (frame,) = found.frames
+    assert [(cause.text, cause.us, cause.inside) for cause in frame.causes] == [
+        ("another task ran on CPU 1: hog (thread 900)", 400.0, ""),
+        ("in native: another task ran on CPU 0: busy (thread 900)", 250.0, "native"),
+        ("in native: the receiver was asleep and had to be woken", 100.0, "native"),
+        ("in native: the timer's interrupt on CPU 0", 50.0, "native"),
+    ]
+    assert frame.usual_us == 200.0 and frame.causes[1].knobs == ()
+    (slow,) = causes.slow(found)
+    assert slow.inside == INSIDE and len(slow.events) == 5
+    assert [each.text for each in found.recurrences] == ["another task ran on CPU 1: hog (thread 900)"]
+
+
+def test_what_is_not_known_of_the_guest_is_counted_and_a_fault_is_kept() -> None:
+    _, found = inside(Guest(whole=False), 1000, 2000)
+    assert found.unexamined_inside == 1 and len(found.frames) == 1
+    causes, found = inside(Guest(fails=True), 1000, 2000)
+    assert causes.faults == ["it does not answer"] and causes.guest is None
+    assert found.unexamined_inside == 1 and len(found.frames) == 1

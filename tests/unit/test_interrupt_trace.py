@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
@@ -106,3 +107,32 @@ def test_a_file_that_cannot_be_is_said_before_anything_is_measured(tmp_path: Pat
     check_path(tmp_path / "trace.json")
     with pytest.raises(Failure, match="cannot be written"):
         Trace(HZ).write(tmp_path / ("x" * 300))
+
+
+def test_what_a_guest_did_has_tracks_of_its_own(tmp_path: Path) -> None:
+    events = (
+        Event(1000, 1400, 0, "task", 9, "guest's hog", 20, "tuned"),
+        Event(900, 1400, 0, "asleep", 41, "", 0, "tuned"),
+        Event(1000, 1400, 1, "task", 41, "host's hog", 20),
+    )
+    one = replace(slow(5, 1000, 1500, *events, receiver=TUNED), inside=Poller("tuned", 41, 0, "tuned"))
+    found = {(each.process, each.track): each.name for each in drawn(tmp_path, one)}
+    assert found == {
+        ("machine tuned, CPU 0", "tasks"): "guest's hog", ("CPU 1", "tasks"): "host's hog",
+        ("receiver tuned in the machine, thread 41", "state of the thread"): "asleep",
+        ("receiver tuned, thread 9", "the slowest interrupts"): "interrupt 5: 500 µs",
+    }  # fmt: skip
+
+
+def test_as_text_it_is_in_the_order_of_time(tmp_path: Path) -> None:
+    events = (Event(1100, 1200, 0, "task", 9, "hog", 20, "tuned"), Event(900, 1400, 1, "asleep", 9, "", 0))
+    trace = Trace(HZ)
+    trace.add([slow(5, 1000, 1500, *events, receiver=TUNED), slow(6, 2000, 2900)])
+    trace.write(tmp_path / "trace.txt")
+    first, second = (tmp_path / "trace.txt").read_text().split("\n\n")
+    assert first.startswith("native, interrupt 6: 900 µs, raised 2026-11-22T12:00:00.002")
+    assert [line.split() for line in second.splitlines()[-3:]] == [
+        ["from", "µs", "to", "µs"],
+        ["-100.000", "400.000", "receiver", "tuned,", "thread", "9:", "asleep"],
+        ["100.000", "200.000", "machine", "tuned,", "CPU", "0:", "task", "hog", "(thread", "9)"],
+    ]

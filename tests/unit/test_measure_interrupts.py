@@ -8,8 +8,10 @@ from typing import Any
 
 import pytest
 
+from tailrace.errors import Failure
+from tailrace.functions import agent
 from tailrace.functions.machine import InMachine
-from tailrace.functions.runtime import Instance
+from tailrace.functions.runtime import Instance, PriorityRange
 from tailrace.functions.vcpus import spread
 from tailrace.measure.beside import Guest
 from tailrace.measure.interrupts import GUESTS, Account, Side, _histogram
@@ -100,3 +102,21 @@ def test_a_machine_whose_network_device_raises_interrupts_has_one(started: list[
     ask(Side("ue", 1000, GUESTS["tuned"], paths=("msix", "vring")))
     (instance,) = started
     assert instance.ports == ("vhost-server:/s/nic",) and "--nic,0000:00:08.0" in (instance.in_place or "")
+
+
+def side_of_machine() -> Side:
+    side = Side("ue", 1000, Guest("high", priority=PriorityRange(0, 40)))
+    side._launcher, side._receiver = SimpleNamespace(), SimpleNamespace()  # type: ignore[assignment]
+    return side
+
+
+def test_a_machine_without_a_recorder_is_measured_all_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fails(*_: Any) -> Any:
+        raise Failure("its image has no tailrace-recorder")
+
+    monkeypatch.setattr(agent, "ask", fails)
+    side = side_of_machine()
+    side._launcher = SimpleNamespace(log=lambda name: Path(f"/s/{name}.log"))  # type: ignore[assignment]
+    side._receiver = SimpleNamespace(id=SimpleNamespace(signal=lambda _: None))  # type: ignore[assignment]
+    assert side._guest_recorder() is None
+    assert list(side.notes()) == ["ue: what its guest does is not recorded: its image has no tailrace-recorder"]

@@ -99,7 +99,7 @@ def test_of_interrupts_it_says_when_they_were_raised() -> None:
     table = table_of("interrupt-native", causes(frame(10, 100)), INTERRUPT)
     (incident,) = table.incidents
     assert incident.heading.startswith("interrupt 10: 250 µs, held up in") and ", raised 12:00:00" in incident.heading
-    assert table.remarks[0].startswith("1 slow interrupts in 1 incident. ") and "machine" in table.remarks[0]
+    assert table.remarks[0].startswith("1 slow interrupts in 1 incident. ") and "kept the receiver" in table.remarks[0]
 
 
 def test_what_a_frame_is_told_to_have_waited_for_adds_up_the_greatest_first() -> None:
