@@ -45,7 +45,8 @@ _INTERRUPT = "interrupt-"
 _RECEIVERS = re.compile(r"(interrupt|vring|ipi|wakeup)-")
 PUBLISHED = (
     "Published for comparison, with KVM, in µs (Wind River and Intel), maximum and average: native 3.16 and 1.29, a "
-    "tuned machine 15.62 and 2.95, an untuned one 168.84 and 5.55."
+    "tuned machine 15.62 and 2.95, an untuned one 168.84 and 5.55; 2.5 million of a base station in 40 minutes: "
+    "untuned 986 and 18.33, tuned 27 and 12.18."
 )
 """Of interrupts by MSI to a guest; native, tuned and untuned are as ours."""
 
