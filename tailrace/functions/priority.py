@@ -16,7 +16,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
-from tailrace.errors import Failure
+from tailrace.errors import Failure, Fault
 from tailrace.functions import agent
 from tailrace.functions.program import PRIORITY_AGENT
 from tailrace.functions.runtime import PriorityRange
@@ -118,11 +118,14 @@ def _start(launcher: Launcher, machine: Process, bounds: PriorityRange, cpus: Se
 
 @contextmanager
 def followed(launcher: Launcher, machine: Process, bounds: PriorityRange, cpus: Sequence[int]) -> Iterator[None]:
-    """The same, for the block."""
+    """The same, for the block. Raises Fault at its end where it was not followed until then."""
     before = list(launcher.state.record.things)
     try:
-        follow(launcher, machine, bounds, cpus)
+        follower = follow(launcher, machine, bounds, cpus)
         yield
+        if not follower.id.alive():
+            give_back(machine, follower)
+            raise Fault(f"{machine.name}: {PROGRAM} has ended, and its priority did not follow what it runs to the end")
     finally:
         with undisturbed():
             _undo_but(launcher, before)

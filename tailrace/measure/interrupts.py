@@ -19,7 +19,7 @@ from tailrace.errors import Failure, Fault
 from tailrace.functions import agent
 from tailrace.functions.domain import inner_address
 from tailrace.functions.machine import InMachine
-from tailrace.functions.priority import follow
+from tailrace.functions.priority import follow, follow_again
 from tailrace.functions.program import INTERRUPT_RECEIVER
 from tailrace.functions.runtime import Instance
 from tailrace.measure.beside import BOOT_SECONDS, Guest, Loads, Neighbour
@@ -42,7 +42,7 @@ from tailrace.results import RunFolder
 from tailrace.results.histogram import Histogram
 from tailrace.results.host import Budget
 from tailrace.state.launch import Launcher, why_ended
-from tailrace.state.record import FilePath, Process
+from tailrace.state.record import FilePath, Follower, Process
 from tailrace.switch.confine import group_for, let_pass, make_folder
 
 SENDER = "tailrace-interrupts"
@@ -161,6 +161,8 @@ class Side:
     _sender: Process | None = None
     _receiver: Process | None = None
     _launcher: Launcher | None = None
+    _follower: Follower | None = None
+    """Who has the priority of the machine's CPU follow what it runs."""
 
     @property
     def name(self) -> str:
@@ -221,7 +223,7 @@ class Side:
                 patience = InMachine.patience
             self._wait_ready(time.monotonic() + patience)
             if self.follows and self.guest is not None and self.guest.priority is not None:
-                follow(launcher, self._receiver, self.guest.priority, control)
+                self._follower = follow(launcher, self._receiver, self.guest.priority, control)
             self._receiver.id.signal(SIGSTOP)
             try:
                 yield
@@ -313,6 +315,21 @@ class Side:
         if trace is not None:
             self.trace, trace.hz = trace, hz
 
+    def _watch_follower(self, seconds: float) -> None:
+        """Where who follows the priority has ended, the planned one is given back, and it is started again; what was
+        measured is kept, with a note."""
+        if self._follower is None or self._follower.id.alive():
+            return
+        assert self._launcher is not None and self._receiver is not None
+        said = f"{self.side}: {seconds:.0f} s after a slice began, what has its priority follow what it runs had ended"
+        before, self._follower = self._follower, None
+        try:
+            self._follower = follow_again(self._launcher, self._receiver, before)
+        except Failure as error:
+            self.remarks.append(f"{said}, and its priority is the planned one from then on: {error}")
+        else:
+            self.remarks.append(f"{said}; it was started again at once")
+
     @property
     def _pause(self) -> float:
         return max(1.0, _QUESTION_PERIODS * self.period_ns / 1e9)
@@ -385,6 +402,7 @@ class Side:
                 done = time.monotonic() - began
                 if done > seconds + _PATIENCE:
                     raise Failure(f"{self.side}: its interrupts did not end in {done:.0f} s")
+                self._watch_follower(done)
                 progress(min(done, seconds))
                 self.meanwhile()
                 time.sleep(_LOOK_SECONDS)

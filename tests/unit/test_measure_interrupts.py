@@ -13,6 +13,7 @@ from tailrace.functions import agent
 from tailrace.functions.machine import InMachine
 from tailrace.functions.runtime import Instance, PriorityRange
 from tailrace.functions.vcpus import spread
+from tailrace.measure import interrupts
 from tailrace.measure.beside import Guest
 from tailrace.measure.interrupts import GUESTS, Account, Side, _histogram
 
@@ -104,10 +105,43 @@ def test_a_machine_whose_network_device_raises_interrupts_has_one(started: list[
     assert instance.ports == ("vhost-server:/s/nic",) and "--nic,0000:00:08.0" in (instance.in_place or "")
 
 
-def side_of_machine() -> Side:
+def follower(*, alive: bool) -> Any:
+    return SimpleNamespace(id=SimpleNamespace(alive=lambda: alive))
+
+
+def side_of_machine(follows: Any) -> Side:
     side = Side("ue", 1000, Guest("high", priority=PriorityRange(0, 40)))
-    side._launcher, side._receiver = SimpleNamespace(), SimpleNamespace()  # type: ignore[assignment]
+    side._launcher, side._receiver, side._follower = SimpleNamespace(), SimpleNamespace(), follows  # type: ignore[assignment]
     return side
+
+
+def test_what_has_a_priority_follow_is_started_again_where_it_has_ended(monkeypatch: pytest.MonkeyPatch) -> None:
+    again, given = follower(alive=True), []
+
+    def follow_again(_: Any, machine: Any, before: Any) -> Any:
+        given.append((machine, before))
+        return again
+
+    monkeypatch.setattr(interrupts, "follow_again", follow_again)
+    ended = follower(alive=False)
+    side = side_of_machine(ended)
+    for seconds in (3.2, 4.2):
+        side._watch_follower(seconds)
+    assert side._follower is again and given == [(side._receiver, ended)]
+    (said,) = side.notes()
+    assert said.startswith("ue: 3 s after a slice began") and said.endswith("it was started again at once")
+
+
+def test_what_was_measured_is_kept_where_it_cannot_be_started_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fails(*_: Any) -> Any:
+        raise Failure("nobody inside has answered")
+
+    monkeypatch.setattr(interrupts, "follow_again", fails)
+    side = side_of_machine(follower(alive=False))
+    for seconds in (3.2, 4.2):
+        side._watch_follower(seconds)
+    (said,) = side.notes()
+    assert said.endswith("its priority is the planned one from then on: nobody inside has answered")
 
 
 def test_a_machine_without_a_recorder_is_measured_all_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -115,7 +149,7 @@ def test_a_machine_without_a_recorder_is_measured_all_the_same(monkeypatch: pyte
         raise Failure("its image has no tailrace-recorder")
 
     monkeypatch.setattr(agent, "ask", fails)
-    side = side_of_machine()
+    side = side_of_machine(None)
     side._launcher = SimpleNamespace(log=lambda name: Path(f"/s/{name}.log"))  # type: ignore[assignment]
     side._receiver = SimpleNamespace(id=SimpleNamespace(signal=lambda _: None))  # type: ignore[assignment]
     assert side._guest_recorder() is None
