@@ -151,7 +151,6 @@ static int balancer_open(struct rte_mempool *pool, int wake_fd)
 {
 	struct balancer *balancer = &the_balancer;
 
-	balancer->health.wake_fd = -1;
 	if (balancer_set_open(&balancer->set) != 0 || fragments_open(&balancer->fragments) != 0 ||
 	    connections_open(&balancer->flows, &limits) != 0 || open_queues(balancer) != 0 ||
 	    handover_open(&balancer_handover, &balancer->flows, wake_fd) != 0)

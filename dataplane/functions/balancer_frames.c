@@ -63,27 +63,6 @@ bool balancer_read_echo(const uint8_t *head, uint32_t size, const struct inspect
 
 /* ------- writing ------- */
 
-static uint32_t write_ip4(uint8_t *frame, const uint8_t *source, const uint8_t *target, uint8_t protocol,
-			  uint16_t length, unsigned checksum)
-{
-	struct rte_ipv4_hdr *ip = (struct rte_ipv4_hdr *)(frame + RTE_ETHER_HDR_LEN);
-	uint16_t sum;
-
-	*ip = (struct rte_ipv4_hdr){
-		.version_ihl = RTE_IPV4_VHL_DEF,
-		.total_length = rte_cpu_to_be_16((uint16_t)(sizeof(*ip) + length)),
-		.fragment_offset = RTE_BE16(RTE_IPV4_HDR_DF_FLAG),
-		.time_to_live = TTL,
-		.next_proto_id = protocol,
-	};
-	memcpy(&ip->src_addr, source, 4);
-	memcpy(&ip->dst_addr, target, 4);
-	ip->hdr_checksum = rte_ipv4_cksum(ip);
-	sum = protocol == IPPROTO_ICMP ? (uint16_t)~rte_raw_cksum(ip + 1, length) : rte_ipv4_udptcp_cksum(ip, ip + 1);
-	memcpy((uint8_t *)(ip + 1) + checksum, &sum, sizeof(sum));
-	return RTE_ETHER_HDR_LEN + sizeof(*ip) + length;
-}
-
 /* Where what IP carries begins. */
 static uint8_t *payload_of(uint8_t *frame, uint8_t family)
 {
@@ -100,7 +79,7 @@ static uint32_t write_probe(uint8_t *frame, const struct balancer_own *own, cons
 
 	station_write_ethernet(frame, &own->station, mac, six ? RTE_ETHER_TYPE_IPV6 : RTE_ETHER_TYPE_IPV4);
 	return six ? station_write_ip6(frame, source, to->bytes, protocol, TTL, length, checksum)
-		   : write_ip4(frame, source, to->bytes, protocol, length, checksum);
+		   : station_write_ip4(frame, source, to->bytes, protocol, TTL, length, checksum);
 }
 
 uint32_t balancer_write_tcp(uint8_t *frame, const struct balancer_own *own, const uint8_t *mac,

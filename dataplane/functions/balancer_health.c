@@ -1,12 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include <errno.h>
-#include <poll.h>
 #include <stdio.h>
 #include <string.h>
-#include <sys/eventfd.h>
 #include <sys/random.h>
-#include <time.h>
-#include <unistd.h>
 
 #include <netinet/in.h>
 
@@ -345,13 +340,6 @@ static uint32_t due_in(const struct balancer *balancer, uint64_t now)
 	return next <= now ? 1 : (uint32_t)(next - now);
 }
 
-static void wake(int fd)
-{
-	const uint64_t one = 1;
-
-	(void)!write(fd, &one, sizeof(one)); /* the counter cannot be full */
-}
-
 uint32_t balancer_health_step(struct balancer *balancer, uint64_t now)
 {
 	struct balancer_set *set = &balancer->set;
@@ -374,8 +362,9 @@ uint32_t balancer_health_step(struct balancer *balancer, uint64_t now)
 		log_within(&balancer->health.budget, LOG_LEVEL_ERROR, "no memory for its tables");
 	wait = due_in(balancer, now);
 	pthread_mutex_unlock(&set->lock);
-	if (balancer->health.runs && (!rte_ring_empty(balancer->to_port[0]) || !rte_ring_empty(balancer->to_port[1])))
-		wake(balancer->health.forward_fd);
+	if (balancer->health.aside.runs &&
+	    (!rte_ring_empty(balancer->to_port[0]) || !rte_ring_empty(balancer->to_port[1])))
+		aside_notify(balancer->health.forward_fd);
 	return wait;
 }
 
@@ -383,85 +372,32 @@ uint32_t balancer_health_step(struct balancer *balancer, uint64_t now)
 
 bool balancer_health_give(struct balancer *balancer, struct rte_mbuf *mbuf)
 {
-	struct balancer_health *health = &balancer->health;
-
-	if (rte_ring_enqueue(balancer->to_health, mbuf) != 0)
-		return false;
-	/* Either the thread sees the frame before it sleeps, or this one sees that it sleeps. */
-	atomic_thread_fence(memory_order_seq_cst);
-	if (atomic_load_explicit(&health->sleeps, memory_order_relaxed) && atomic_exchange(&health->sleeps, false))
-		wake(health->wake_fd);
-	return true;
+	return aside_give(&balancer->health.aside, mbuf);
 }
 
 void balancer_health_wake(const struct balancer *balancer)
 {
-	if (balancer->health.runs)
-		wake(balancer->health.wake_fd);
+	aside_wake(&balancer->health.aside);
 }
 
-static uint64_t milliseconds(void)
+static uint32_t step(void *context, uint64_t now)
 {
-	struct timespec now;
-
-	clock_gettime(CLOCK_MONOTONIC, &now);
-	return (uint64_t)now.tv_sec * 1000 + (uint64_t)now.tv_nsec / 1000000;
-}
-
-static void *run(void *context)
-{
-	struct balancer *balancer = context;
-	struct balancer_health *health = &balancer->health;
-
-	while (!atomic_load(&health->quit)) {
-		struct pollfd woken = {.fd = health->wake_fd, .events = POLLIN};
-		const uint32_t wait = balancer_health_step(balancer, milliseconds());
-		uint64_t count;
-
-		atomic_store(&health->sleeps, true);
-		atomic_thread_fence(memory_order_seq_cst);
-		if (rte_ring_empty(balancer->to_health) && !atomic_load(&health->quit))
-			poll(&woken, 1, (int)wait);
-		atomic_store(&health->sleeps, false);
-		(void)!read(health->wake_fd, &count, sizeof(count));
-	}
-	return NULL;
+	return balancer_health_step(context, now);
 }
 
 int balancer_health_open(struct balancer *balancer, struct rte_mempool *pool, int forward_fd)
 {
 	struct balancer_health *health = &balancer->health;
-	int rc;
 
-	*health = (struct balancer_health){.pool = pool, .wake_fd = -1, .forward_fd = forward_fd};
-	if (forward_fd < 0)
-		return 0;
-	health->wake_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
-	if (health->wake_fd < 0) {
-		rc = errno;
-		log_error("eventfd: %s", strerror(rc));
-		return -rc;
-	}
-	health->runs = true;
-	rc = pthread_create(&health->thread, NULL, run, balancer);
-	if (rc != 0) {
-		health->runs = false;
-		log_error("no thread for probes: %s", strerror(rc));
-	}
-	return -rc;
+	*health = (struct balancer_health){
+		.pool = pool,
+		.forward_fd = forward_fd,
+		.aside = {.step = step, .context = balancer, .frames = balancer->to_health},
+	};
+	return forward_fd < 0 ? 0 : aside_open(&health->aside);
 }
 
 void balancer_health_close(struct balancer *balancer)
 {
-	struct balancer_health *health = &balancer->health;
-
-	if (health->runs) {
-		atomic_store(&health->quit, true);
-		wake(health->wake_fd);
-		pthread_join(health->thread, NULL);
-		health->runs = false;
-	}
-	if (health->wake_fd > 0)
-		close(health->wake_fd);
-	health->wake_fd = -1;
+	aside_close(&balancer->health.aside);
 }

@@ -9,13 +9,13 @@
 #ifndef TAILRACE_FUNCTIONS_BALANCER_HEALTH_H
 #define TAILRACE_FUNCTIONS_BALANCER_HEALTH_H
 
-#include <pthread.h>
 #include <stdatomic.h>
 #include <stdbool.h>
 #include <stdint.h>
 
 #include <rte_mbuf.h>
 
+#include "aside.h"
 #include "balancer_set.h"
 #include "common/log.h"
 
@@ -38,10 +38,8 @@ struct balancer_health {
 	struct balancer_event events[BALANCER_EVENTS];
 	_Atomic uint64_t probes, answers, unsent;
 	struct log_budget budget;
-	int wake_fd, forward_fd;
-	_Atomic bool sleeps, quit;
-	bool runs;
-	pthread_t thread;
+	int forward_fd;
+	struct aside aside;
 };
 
 /* With `forward_fd` -1 there is no thread: who calls does what it would do.  Returns 0, or -errno after logging. */

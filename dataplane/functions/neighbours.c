@@ -136,6 +136,27 @@ void station_write_ethernet(uint8_t *frame, const struct station *station, const
 	memcpy(frame + 2 * RTE_ETHER_ADDR_LEN, &ether_type, sizeof(ether_type));
 }
 
+uint32_t station_write_ip4(uint8_t *frame, const uint8_t *source, const uint8_t *target, uint8_t protocol, uint8_t ttl,
+			   uint16_t length, unsigned checksum)
+{
+	struct rte_ipv4_hdr *ip = (struct rte_ipv4_hdr *)(frame + RTE_ETHER_HDR_LEN);
+	uint16_t sum;
+
+	*ip = (struct rte_ipv4_hdr){
+		.version_ihl = RTE_IPV4_VHL_DEF,
+		.total_length = rte_cpu_to_be_16((uint16_t)(sizeof(*ip) + length)),
+		.fragment_offset = RTE_BE16(RTE_IPV4_HDR_DF_FLAG),
+		.time_to_live = ttl,
+		.next_proto_id = protocol,
+	};
+	memcpy(&ip->src_addr, source, 4);
+	memcpy(&ip->dst_addr, target, 4);
+	ip->hdr_checksum = rte_ipv4_cksum(ip);
+	sum = protocol == IPPROTO_ICMP ? (uint16_t)~rte_raw_cksum(ip + 1, length) : rte_ipv4_udptcp_cksum(ip, ip + 1);
+	memcpy((uint8_t *)(ip + 1) + checksum, &sum, sizeof(sum));
+	return RTE_ETHER_HDR_LEN + sizeof(*ip) + length;
+}
+
 uint32_t station_write_ip6(uint8_t *frame, const uint8_t *source, const uint8_t *target, uint8_t protocol,
 			   uint8_t hop_limit, uint16_t length, unsigned checksum)
 {

@@ -58,9 +58,12 @@ uint32_t neighbour_write_answer(uint8_t *frame, const struct station *station, c
 void station_write_ethernet(uint8_t *frame, const struct station *station, const uint8_t *mac, uint16_t type);
 
 /*
- * The header in front of `length` bytes that are there, with a checksum of 0 at `checksum`, which is filled in.
- * Returns the length of the frame.
+ * Each writes the header in front of `length` bytes that are there, with a checksum of 0 at `checksum`, which is filled
+ * in.  Returns the length of the frame.
  */
+uint32_t station_write_ip4(uint8_t *frame, const uint8_t *source, const uint8_t *target, uint8_t protocol, uint8_t ttl,
+			   uint16_t length, unsigned checksum);
+
 uint32_t station_write_ip6(uint8_t *frame, const uint8_t *source, const uint8_t *target, uint8_t protocol,
 			   uint8_t hop_limit, uint16_t length, unsigned checksum);
 
