@@ -122,14 +122,16 @@ static uint16_t wrap(struct tunnel *tunnel, struct rte_mbuf **burst, uint16_t nb
 {
 	struct tunnel_counters *counters = &tunnel->queues[queue].counters[0];
 	const uint64_t mac = next_hop(tunnel, queue, tsc);
+	const bool lost = atomic_load_explicit(&tunnel->liveness.lost, memory_order_relaxed);
 	uint16_t nb_out = 0;
 
 	for (uint16_t i = 0; i < nb_frames; i++)
 		rte_prefetch0(rte_pktmbuf_mtod(burst[i], void *));
 	for (uint16_t i = 0; i < nb_frames; i++) {
 		struct rte_mbuf *mbuf = burst[i];
-		const enum tunnel_verdict verdict = likely(mac != 0) ? tunnel_wrap(&tunnel->headers, mbuf, mac)
-								     : TUNNEL_DROP_no_neighbour;
+		const enum tunnel_verdict verdict = unlikely(lost)     ? TUNNEL_DROP_lost
+						    : likely(mac != 0) ? tunnel_wrap(&tunnel->headers, mbuf, mac)
+								       : TUNNEL_DROP_no_neighbour;
 
 		nb_out = leave(counters, burst, nb_out, mbuf, verdict);
 	}
@@ -158,6 +160,12 @@ static uint16_t unwrap(struct tunnel *tunnel, struct rte_mbuf **burst, uint16_t 
 				neighbours(tunnel, mbuf, head, size, queue, tsc);
 				continue;
 			}
+			if (verdict == TUNNEL_LIVENESS && tunnel_liveness_give(tunnel, mbuf)) {
+				function_count(&counters->liveness, 1);
+				continue;
+			}
+			if (verdict == TUNNEL_LIVENESS)
+				verdict = TUNNEL_DROP_crowded;
 		}
 		if (likely(verdict == TUNNEL_PASS))
 			verdict = tunnel_unwrap(&tunnel->headers, mbuf, &read);
@@ -180,12 +188,14 @@ uint16_t tunnel_pass(struct tunnel *tunnel, struct rte_mbuf **burst, uint16_t nb
 		nb_out += (uint16_t)tunnel->queues[queue].nb_own;
 		tunnel->queues[queue].nb_own = 0;
 	}
+	if (queue == 0)
+		nb_out += tunnel_liveness_leave(tunnel, burst + nb_out, TUNNEL_OWN);
 	return nb_out;
 }
 
 static bool tunnel_pending(uint16_t queue)
 {
-	return the_tunnel.queues[queue].nb_own > 0;
+	return the_tunnel.queues[queue].nb_own > 0 || (queue == 0 && tunnel_liveness_waits(&the_tunnel));
 }
 
 static uint16_t tunnel_process(struct rte_mbuf **burst, uint16_t nb_frames, uint16_t in, uint16_t queue)
@@ -221,6 +231,8 @@ void tunnel_begin(struct tunnel *tunnel, const struct tunnel_settings *with, str
 	}
 	memcpy(tunnel->own.mac, ends.mac, sizeof(ends.mac));
 	tunnel->next = with->gateway.family != HEADERS_OTHER ? with->gateway : ends.remote;
+	if (with->liveness.interval != 0)
+		ends.liveness = with->gateway.family != HEADERS_OTHER ? BFD_PORT_FAR : BFD_PORT;
 	tunnel_headers_make(&tunnel->headers, &ends);
 }
 
@@ -233,11 +245,12 @@ static int tunnel_open(struct rte_mempool *pool, int wake_fd)
 		return -EINVAL;
 	}
 	tunnel_begin(&the_tunnel, &settings, pool);
-	return 0;
+	return settings.liveness.interval != 0 ? tunnel_liveness_open(&the_tunnel, &settings.liveness, wake_fd) : 0;
 }
 
 static void tunnel_close(void)
 {
+	tunnel_liveness_close(&the_tunnel);
 	for (unsigned i = 0; i < FUNCTION_QUEUES; i++) {
 		rte_pktmbuf_free_bulk(the_tunnel.queues[i].own, the_tunnel.queues[i].nb_own);
 		the_tunnel.queues[i].nb_own = 0;
@@ -247,7 +260,7 @@ static void tunnel_close(void)
 /* Of all queues together. */
 static json_t *describe_port(unsigned port)
 {
-	json_int_t passed = 0, asked = 0, questions = 0, drops[TUNNEL_VERDICTS] = {0};
+	json_int_t passed = 0, asked = 0, alive = 0, questions = 0, drops[TUNNEL_VERDICTS] = {0};
 	json_t *described;
 
 	for (unsigned i = 0; i < FUNCTION_QUEUES; i++) {
@@ -255,11 +268,13 @@ static json_t *describe_port(unsigned port)
 
 		passed += (json_int_t)counters->passed;
 		asked += (json_int_t)counters->neighbours;
+		alive += (json_int_t)counters->liveness;
 		questions += (json_int_t)counters->drop_questions;
 		for (unsigned verdict = 0; verdict < TUNNEL_VERDICTS; verdict++)
 			drops[verdict] += (json_int_t)counters->drops[verdict];
 	}
-	described = json_pack("{s:I, s:I, s:I}", "passed", passed, "neighbours", asked, "drop_questions", questions);
+	described = json_pack("{s:I, s:I, s:I, s:I}", "passed", passed, "neighbours", asked, "liveness", alive,
+			      "drop_questions", questions);
 #define X(name) json_object_set_new(described, "drop_" #name, json_integer(drops[TUNNEL_DROP_##name]));
 	TUNNEL_DROPS(X)
 #undef X
@@ -293,10 +308,16 @@ static void tunnel_tables(json_t *tables, unsigned most)
 		json_array_append(rows, row);
 	json_decref(row);
 	json_object_set_new(tables, "next_hop", json_pack("{s:i, s:o}", "total", 1, "rows", rows));
+	if (settings.liveness.interval != 0) {
+		rows = json_array();
+		if (most > 0)
+			json_array_append_new(rows, tunnel_liveness_row(&the_tunnel));
+		json_object_set_new(tables, "liveness", json_pack("{s:i, s:o}", "total", 1, "rows", rows));
+	}
 }
 
 static const struct function_keeping tunnel_keeping = {
-	.buffers = FUNCTION_QUEUES * TUNNEL_OWN,
+	.buffers = FUNCTION_QUEUES * TUNNEL_OWN + 2 * LIVENESS_QUEUE,
 	.open = tunnel_open,
 	.full = tunnel_full,
 	.pending = tunnel_pending,
@@ -309,7 +330,7 @@ const struct function tunnel = {
 	.name = "tunnel",
 	.help = "carry the frames of port 0 to another end by port 1, in VXLAN or Geneve: protocol, vni, local, "
 		"remote, "
-		"gateway, neighbour, mac, port, mtu, checksum, tagged",
+		"gateway, neighbour, mac, port, mtu, checksum, tagged, liveness, multiplier",
 	.process = tunnel_process,
 	.several = true,
 	.set = tunnel_set,

@@ -9,10 +9,11 @@
 
 #include "function.h"
 #include "tunnel_headers.h"
+#include "tunnel_liveness.h"
 
 enum {
 	TUNNEL_OWN = 8, /* frames of its own that a queue has for port 1 at once */
-	TUNNEL_BURST = FUNCTION_ROOM - TUNNEL_OWN,
+	TUNNEL_BURST = FUNCTION_ROOM - 2 * TUNNEL_OWN,
 	TUNNEL_ASK = 1,	    /* s between two questions */
 	TUNNEL_ANSWER = 5,  /* s in which an answer is taken */
 	TUNNEL_FRESH = 30,  /* s after an answer; then it is asked for again when there is something to send */
@@ -20,7 +21,7 @@ enum {
 };
 
 struct tunnel_counters {
-	_Atomic uint64_t passed, neighbours;
+	_Atomic uint64_t passed, neighbours, liveness;
 	_Atomic uint64_t drops[TUNNEL_VERDICTS];
 	_Atomic uint64_t drop_questions; /* more at once than are answered */
 };
@@ -29,11 +30,12 @@ struct tunnel_settings {
 	struct tunnel_ends ends;
 	struct ip_address gateway; /* HEADERS_OTHER: the other end is on the link */
 	uint64_t neighbour;	   /* its MAC address, if it is given; 0: it is asked for */
+	struct bfd_settings liveness;
 };
 
-#define TUNNEL_SETTINGS_DEFAULT        \
-	{                              \
-		.ends = {.mtu = 1500 } \
+#define TUNNEL_SETTINGS_DEFAULT                                       \
+	{                                                             \
+		.ends = {.mtu = 1500}, .liveness = {.multiplier = 3 } \
 	}
 
 struct tunnel {
@@ -46,6 +48,7 @@ struct tunnel {
 	_Atomic uint64_t asked;	   /* TSC; 0: never */
 	_Atomic uint64_t heard;	   /* TSC of the last answer */
 	_Atomic unsigned unheeded; /* questions since then */
+	struct tunnel_liveness liveness;
 	struct {
 		unsigned nb_own;
 		struct rte_mbuf *own[TUNNEL_OWN];

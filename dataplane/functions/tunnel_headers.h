@@ -18,21 +18,24 @@
 #define TUNNEL_DROPS_IN(X)                                                                            \
 	X(too_long)	/* with the outer headers it is longer than the MTU between the ends */       \
 	X(no_neighbour) /* the MAC address of the other end, or of the gateway, is not known (yet) */ \
+	X(lost)		/* the other end was there, and is not any more (tunnel_liveness.h) */        \
 	X(no_room)	/* no room before the frame in its buffer */
 
 /* ... on its way out of it ... */
-#define TUNNEL_DROPS_OUT(X)                                                             \
-	X(station)   /* its MAC address is another's */                                 \
-	X(type)	     /* not the tunnel's version of IP */                               \
-	X(length)    /* lengths that contradict each other or the frame */              \
-	X(checksum)  /* of the IPv4 header, or of UDP */                                \
-	X(fragment)  /* of the outer datagram (RFC 7348, 4.3) */                        \
-	X(protocol)  /* not UDP, or to another port */                                  \
-	X(ends)	     /* not from the other end to this one */                           \
-	X(header)    /* a VXLAN or Geneve header that says nothing of a frame */        \
-	X(vni)	     /* another network's */                                            \
-	X(control)   /* a control message of Geneve's (RFC 8926, 3.4) */                \
-	X(option)    /* a critical option of Geneve's: none is known (RFC 8926, 3.4) */ \
+#define TUNNEL_DROPS_OUT(X)                                                                              \
+	X(station)   /* its MAC address is another's */                                                  \
+	X(type)	     /* not the tunnel's version of IP */                                                \
+	X(length)    /* lengths that contradict each other or the frame */                               \
+	X(checksum)  /* of the IPv4 header, or of UDP */                                                 \
+	X(hops)	     /* of the other end's liveness, by more than the one link there is (RFC 5881, 5) */ \
+	X(fragment)  /* of the outer datagram (RFC 7348, 4.3) */                                         \
+	X(protocol)  /* not UDP, or to another port */                                                   \
+	X(ends)	     /* not from the other end to this one */                                            \
+	X(header)    /* a VXLAN or Geneve header that says nothing of a frame */                         \
+	X(vni)	     /* another network's */                                                             \
+	X(control)   /* a control message of Geneve's (RFC 8926, 3.4) */                                 \
+	X(option)    /* a critical option of Geneve's: none is known (RFC 8926, 3.4) */                  \
+	X(crowded)   /* more of the other end's liveness at once than is taken */                        \
 	X(congested) /* was marked on the way, and its sender would not understand it (RFC 6040, 4.2) */
 
 /* ... and either way. */
@@ -43,7 +46,8 @@
 
 enum tunnel_verdict {
 	TUNNEL_PASS,
-	TUNNEL_ITSELF, /* ARP or neighbour discovery, for the tunnel's own end or not */
+	TUNNEL_ITSELF,	 /* ARP or neighbour discovery, for the tunnel's own end or not */
+	TUNNEL_LIVENESS, /* the other end's, of the session with it */
 #define X(name) TUNNEL_DROP_##name,
 	TUNNEL_DROPS(X)
 #undef X
@@ -72,10 +76,11 @@ struct tunnel_ends {
 	uint32_t vni;
 	struct ip_address local, remote;
 	uint8_t mac[6];
-	uint16_t port; /* UDP's, of the destination */
-	uint16_t mtu;  /* of the outer IP packet */
-	bool checksum; /* UDP's is written */
-	bool tagged;   /* inner frames may have VLAN tags */
+	uint16_t port;	   /* UDP's, of the destination */
+	uint16_t liveness; /* the same of what says that the other end is there; 0: nothing does */
+	uint16_t mtu;	   /* of the outer IP packet */
+	bool checksum;	   /* UDP's is written */
+	bool tagged;	   /* inner frames may have VLAN tags */
 };
 
 /* Never changes once it is made. */
@@ -114,11 +119,12 @@ struct tunnel_read {
 	uint16_t checksum; /* UDP's, as it lies; 0: there is none */
 	uint16_t udp;	   /* where UDP's header begins */
 	uint8_t ecn;	   /* of the outer IP header */
+	uint8_t hops;	   /* its time to live, or hop limit */
 };
 
 /*
  * Of a frame of `length` bytes, of which the first `size`, PARSE_BYTES at most, were copied: TUNNEL_PASS if a frame of
- * this tunnel is within.
+ * this tunnel is within, TUNNEL_LIVENESS if `inner` is where the payload begins.
  */
 enum tunnel_verdict tunnel_read(const struct tunnel_headers *headers, const uint8_t *head, uint32_t size,
 				uint32_t length, struct tunnel_read *read);
@@ -128,6 +134,10 @@ enum tunnel_verdict tunnel_read(const struct tunnel_headers *headers, const uint
  * options, whole datagrams.  Returns false if something is otherwise; what, is for tunnel_read() to find.
  */
 bool tunnel_read_most(const struct tunnel_headers *headers, const struct rte_mbuf *mbuf, struct tunnel_read *read);
+
+/* Whether UDP's checksum holds, of a frame that was read.  What others change meanwhile at most makes it wrong. */
+bool tunnel_checksum_holds(const struct tunnel_headers *headers, const struct rte_mbuf *mbuf,
+			   const struct tunnel_read *read);
 
 /* Take the outer headers off a frame that was read.  Returns TUNNEL_PASS, or why it is to be dropped. */
 enum tunnel_verdict tunnel_unwrap(const struct tunnel_headers *headers, struct rte_mbuf *mbuf,

@@ -12,6 +12,7 @@ enum {
 	MTU_LEAST4 = 576, /* RFC 791, and RFC 8200, 5 */
 	MTU_LEAST6 = 1280,
 	MTU_MOST = 9216,
+	LIVENESS_MOST = 60 * 1000 * 1000,
 };
 
 static const char *take_address(struct ip_address *address, const char *value)
@@ -52,6 +53,16 @@ static const char *take_number(uint16_t *number, const char *value, uint32_t mos
 	return wrong;
 }
 
+static const char *take_multiplier(uint8_t *multiplier, const char *value)
+{
+	uint16_t read;
+	const char *wrong = take_number(&read, value, UINT8_MAX, "packets, from 1 to 255");
+
+	if (wrong == NULL)
+		*multiplier = (uint8_t)read;
+	return wrong;
+}
+
 /* There is a network 0. */
 static const char *take_vni(uint32_t *vni, const char *value)
 {
@@ -85,7 +96,13 @@ const char *tunnel_settings_take(struct tunnel_settings *settings, const char *n
 		return take_flag(&ends->checksum, value);
 	if (strcmp(name, "tagged") == 0)
 		return take_flag(&ends->tagged, value);
-	return "protocol, vni, local, remote, gateway, neighbour, mac, port, mtu, checksum or tagged";
+	if (strcmp(name, "liveness") == 0)
+		return function_number(value, LIVENESS_MOST, "microseconds between two packets, at most 60000000",
+				       &settings->liveness.interval);
+	if (strcmp(name, "multiplier") == 0)
+		return take_multiplier(&settings->liveness.multiplier, value);
+	return "protocol, vni, local, remote, gateway, neighbour, mac, port, mtu, checksum, tagged, liveness or "
+	       "multiplier";
 }
 
 const char *tunnel_settings_wrong(const struct tunnel_settings *settings)
@@ -101,5 +118,7 @@ const char *tunnel_settings_wrong(const struct tunnel_settings *settings)
 		return "both ends have the same address; expected two";
 	if (ends->mtu < (ends->local.family == HEADERS_IPV6 ? MTU_LEAST6 : MTU_LEAST4))
 		return "mtu: expected at least 576, and 1280 with IPv6";
+	if (settings->liveness.interval != 0 && (ends->port == BFD_PORT || ends->port == BFD_PORT_FAR))
+		return "port: this is BFD's, which liveness needs; expected another one";
 	return NULL;
 }

@@ -6,6 +6,7 @@
 #include <rte_ip.h>
 #include <rte_udp.h>
 
+#include "bfd.h"
 #include "inspect.h"
 #include "tunnel_bytes.h"
 #include "tunnel_headers.h"
@@ -58,6 +59,7 @@ static inline uint16_t read_ip4(const struct tunnel_headers *headers, const uint
 		return 0;
 	read->end = RTE_ETHER_HDR_LEN + total;
 	read->ecn = ip.type_of_service & TUNNEL_ECN;
+	read->hops = ip.time_to_live;
 	return (uint16_t)(RTE_ETHER_HDR_LEN + begins);
 }
 
@@ -86,6 +88,7 @@ static inline uint16_t read_ip6(const struct tunnel_headers *headers, const uint
 		return 0;
 	read->end = RTE_ETHER_HDR_LEN + total;
 	read->ecn = first >> 20 & TUNNEL_ECN;
+	read->hops = ip.hop_limits;
 	return RTE_ETHER_HDR_LEN + sizeof(ip);
 }
 
@@ -109,6 +112,22 @@ static inline enum tunnel_verdict read_header(const struct tunnel_headers *heade
 		*options = (at[0] & 0x3fu) * 4;
 	}
 	return vni == headers->ends.vni ? TUNNEL_PASS : TUNNEL_DROP_vni;
+}
+
+/* A datagram of the session with the other end, with UDP's header. */
+static enum tunnel_verdict read_liveness(const struct tunnel_headers *headers, const struct rte_udp_hdr *udp,
+					 struct tunnel_read *read)
+{
+	const uint32_t datagram = rte_be_to_cpu_16(udp->dgram_len);
+
+	if (headers->ends.liveness == BFD_PORT && read->hops != BFD_TTL)
+		return TUNNEL_DROP_hops;
+	if (datagram < sizeof(*udp) || datagram > read->end - read->udp)
+		return TUNNEL_DROP_length;
+	read->checksum = udp->dgram_cksum;
+	read->end = read->udp + datagram;
+	read->inner = (uint16_t)(read->udp + sizeof(*udp));
+	return TUNNEL_LIVENESS;
 }
 
 static bool asks_neighbours(const uint8_t *head, uint32_t size, uint16_t type)
@@ -145,6 +164,8 @@ enum tunnel_verdict tunnel_read(const struct tunnel_headers *headers, const uint
 	if (size < read->udp + sizeof(udp) + TUNNEL_HEADER)
 		return TUNNEL_DROP_short;
 	memcpy(&udp, head + read->udp, sizeof(udp));
+	if (headers->ends.liveness != 0 && udp.dst_port == rte_cpu_to_be_16(headers->ends.liveness))
+		return read_liveness(headers, &udp, read);
 	if (udp.dst_port != rte_cpu_to_be_16(headers->ends.port))
 		return TUNNEL_DROP_protocol;
 	datagram = rte_be_to_cpu_16(udp.dgram_len);
@@ -189,13 +210,13 @@ bool tunnel_read_most(const struct tunnel_headers *headers, const struct rte_mbu
 	return true;
 }
 
-/* Whether UDP's checksum, which is not 0, holds.  What others change meanwhile at most makes it wrong. */
-static bool checksum_holds(const struct tunnel_headers *headers, const struct rte_mbuf *mbuf,
+bool tunnel_checksum_holds(const struct tunnel_headers *headers, const struct rte_mbuf *mbuf,
 			   const struct tunnel_read *read)
 {
 	uint16_t sum;
 
-	return tunnel_sum(headers, mbuf, read->udp, read->end - read->udp, &sum) && sum == UINT16_MAX;
+	return likely(read->checksum == 0) ||
+	       (tunnel_sum(headers, mbuf, read->udp, read->end - read->udp, &sum) && sum == UINT16_MAX);
 }
 
 /* Congestion that was met on the way, for IP that is within (RFC 6040, 4.2).  Returns false if that takes it for a
@@ -237,7 +258,7 @@ enum tunnel_verdict tunnel_unwrap(const struct tunnel_headers *headers, struct r
 {
 	uint8_t *inner;
 
-	if (unlikely(read->checksum != 0) && !checksum_holds(headers, mbuf, read))
+	if (unlikely(read->checksum != 0) && !tunnel_checksum_holds(headers, mbuf, read))
 		return TUNNEL_DROP_checksum;
 	/* The inner Ethernet header is in one piece with all before it, as buffers are far longer. */
 	if (unlikely(mbuf->data_len < read->inner + RTE_ETHER_HDR_LEN))

@@ -43,6 +43,7 @@ static void begin(unsigned kind)
 			 .checksum = (kind & 2) != 0,
 			 .tagged = (kind & 4) != 0},
 		.neighbour = kind & 4 ? 0 : 0x020000000002,
+		.liveness = {.interval = kind & 4 ? 100 * 1000 : 0, .multiplier = 3},
 	};
 	struct tunnel_settings other = settings;
 
@@ -93,6 +94,23 @@ static void check_most(const struct tunnel *tunnel, const struct rte_mbuf *mbuf)
 	      most.udp == read.udp && most.ecn == read.ecn);
 }
 
+/* Whatever is in it, the session goes on. */
+static void take_packet(const uint8_t *packet, uint32_t size)
+{
+	static uint64_t now = 1;
+	static struct bfd session;
+	uint8_t sent[BFD_PACKET];
+	uint64_t next;
+
+	if (session.own == 0)
+		bfd_begin(&session, &(struct bfd_settings){100 * 1000, 3}, 1, now);
+	bfd_take(&session, packet, size, now);
+	for (unsigned i = 0; bfd_step(&session, sent, now, &next); i++)
+		check(i < 2); /* an acknowledgement, and one that is due */
+	check(next > now);
+	now += 50 * 1000;
+}
+
 /* The sanitizer sees a byte too far. */
 static void read_exact(const struct tunnel *tunnel, const uint8_t *bytes, size_t length)
 {
@@ -101,8 +119,17 @@ static void read_exact(const struct tunnel *tunnel, const uint8_t *bytes, size_t
 	struct tunnel_read read;
 
 	memcpy(copy, bytes, size);
-	if (tunnel_read(&tunnel->headers, copy, size, (uint32_t)length, &read) == TUNNEL_PASS)
+	switch (tunnel_read(&tunnel->headers, copy, size, (uint32_t)length, &read)) {
+	case TUNNEL_PASS:
 		check(read.inner < read.end && read.end <= length);
+		break;
+	case TUNNEL_LIVENESS:
+		check(read.inner <= read.end && read.end <= length);
+		take_packet(copy + read.inner, RTE_MIN(read.end, size) - read.inner);
+		break;
+	default:
+		break;
+	}
 	free(copy);
 }
 

@@ -557,6 +557,94 @@ static void test_a_flood_of_questions_is_bounded(void **state)
 	rte_pktmbuf_free_bulk(burst, TUNNEL_OWN);
 }
 
+/* ------- liveness ------- */
+
+static struct tunnel_settings with_liveness(bool six)
+{
+	struct tunnel_settings with = settings(TUNNEL_VXLAN, six);
+
+	with.liveness = (struct bfd_settings){.interval = 100 * 1000, .multiplier = 3};
+	return with;
+}
+
+/* A packet of the far end's, and how it reads at the near one. */
+static enum tunnel_verdict liveness_read(unsigned at, uint8_t byte, struct tunnel_read *read, uint8_t *frame)
+{
+	const uint8_t packet[BFD_PACKET] = {0x20, 0xc0, 3, BFD_PACKET};
+	uint64_t mac = 0;
+	uint32_t length;
+
+	memcpy(&mac, here.own.mac, 6);
+	there.liveness.source = BFD_FIRST_PORT;
+	length = tunnel_liveness_write(&there, frame, packet, mac);
+	if (at != 0)
+		frame[at] = byte;
+	return tunnel_read(&here.headers, frame, length, length, read);
+}
+
+static void test_the_other_end_s_liveness_is_known(void **state)
+{
+	for (unsigned six = 0; six < 2; six++) {
+		const unsigned ttl = six ? 21 : 22, udp = six ? UDP6 : UDP4;
+		uint8_t frame[NEIGHBOUR_FRAME];
+		struct tunnel_read read;
+		struct rte_mbuf *mbuf;
+
+		open_ends(with_liveness(six));
+		assert_int_equal(liveness_read(0, 0, &read, frame), TUNNEL_LIVENESS);
+		assert_int_equal(read.inner, udp + 8);
+		assert_int_equal(read.end, read.inner + BFD_PACKET);
+		assert_int_equal(frame[ttl], BFD_TTL);
+		assert_int_equal(frame[udp + 2] << 8 | frame[udp + 3], BFD_PORT);
+		mbuf = mbuf_of(frame, read.end);
+		assert_true(read.checksum != 0 && tunnel_checksum_holds(&here.headers, mbuf, &read));
+		rte_pktmbuf_mtod(mbuf, uint8_t *)[read.inner]++;
+		assert_false(tunnel_checksum_holds(&here.headers, mbuf, &read));
+		rte_pktmbuf_free(mbuf);
+		assert_int_equal(liveness_read(udp + 4, 1, &read, frame), TUNNEL_DROP_length);
+		if (six)
+			assert_int_equal(liveness_read(ttl, BFD_TTL - 1, &read, frame), TUNNEL_DROP_hops);
+		/* Without a session it is any other datagram. */
+		open_ends(settings(TUNNEL_VXLAN, six));
+		there.headers.ends.liveness = BFD_PORT;
+		assert_int_equal(liveness_read(0, 0, &read, frame), TUNNEL_DROP_protocol);
+	}
+}
+
+static void test_over_routers_it_has_another_port_and_any_hops(void **state)
+{
+	struct tunnel_settings with = with_liveness(true);
+	uint8_t frame[NEIGHBOUR_FRAME];
+	struct tunnel_read read;
+
+	with.gateway = address(true, 9);
+	open_ends(with);
+	assert_int_equal(liveness_read(21, 64, &read, frame), TUNNEL_LIVENESS);
+	assert_int_equal(frame[UDP6 + 2] << 8 | frame[UDP6 + 3], BFD_PORT_FAR);
+}
+
+static void test_frames_to_an_end_that_is_lost_are_dropped_by_name(void **state)
+{
+	const struct frame inner = inner_of(1000, 0);
+
+	open_ends(with_liveness(false));
+	rte_pktmbuf_free(wrap(&inner));
+	here.liveness.lost = true;
+	assert_null(pass(&here, mbuf_of(inner.bytes, inner.length), 0));
+	assert_int_equal(here.queues[0].counters[0].drops[TUNNEL_DROP_lost], 1);
+}
+
+static void test_liveness_that_is_too_much_is_dropped_by_name(void **state)
+{
+	uint8_t frame[NEIGHBOUR_FRAME];
+	struct tunnel_read read;
+
+	open_ends(with_liveness(false)); /* there is no thread to take it */
+	assert_int_equal(liveness_read(0, 0, &read, frame), TUNNEL_LIVENESS);
+	assert_null(pass(&here, mbuf_of(frame, read.end), 1));
+	assert_int_equal(here.queues[0].counters[1].drops[TUNNEL_DROP_crowded], 1);
+}
+
 /* ------- settings ------- */
 
 static void test_settings_that_are_wrong_are_refused(void **state)
@@ -595,6 +683,12 @@ static void test_settings_that_are_wrong_are_refused(void **state)
 	assert_null(tunnel_settings_take(&settings, "gateway", "2001:db8::1"));
 	assert_non_null(tunnel_settings_wrong(&settings));
 	assert_null(tunnel_settings_take(&settings, "gateway", "192.0.2.9"));
+	assert_null(tunnel_settings_take(&settings, "liveness", "300000"));
+	assert_null(tunnel_settings_take(&settings, "multiplier", "255"));
+	assert_null(tunnel_settings_wrong(&settings));
+	assert_null(tunnel_settings_take(&settings, "port", "4784"));
+	assert_non_null(tunnel_settings_wrong(&settings));
+	assert_null(tunnel_settings_take(&settings, "port", "4789"));
 	assert_null(tunnel_settings_take(&settings, "mtu", "575"));
 	assert_non_null(tunnel_settings_wrong(&settings));
 }
@@ -626,6 +720,10 @@ int main(void)
 		cmocka_unit_test_teardown(test_a_question_in_two_pieces_is_answered, end),
 		cmocka_unit_test_teardown(test_an_answer_leaves_by_the_queue_of_its_question, end),
 		cmocka_unit_test_teardown(test_a_flood_of_questions_is_bounded, end),
+		cmocka_unit_test_teardown(test_the_other_end_s_liveness_is_known, end),
+		cmocka_unit_test_teardown(test_over_routers_it_has_another_port_and_any_hops, end),
+		cmocka_unit_test_teardown(test_frames_to_an_end_that_is_lost_are_dropped_by_name, end),
+		cmocka_unit_test_teardown(test_liveness_that_is_too_much_is_dropped_by_name, end),
 		cmocka_unit_test(test_settings_that_are_wrong_are_refused),
 	};
 

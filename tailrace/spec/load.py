@@ -47,7 +47,7 @@ from tailrace.spec.port import PATTERNS
 from tailrace.spec.position import Document, Location, naming, parse_document, raise_any, read_document, shown_key
 from tailrace.spec.source import SpecError
 from tailrace.spec.tests import METHODS
-from tailrace.spec.tunnel import Tunnel
+from tailrace.spec.tunnel import Liveness, Tunnel
 from tailrace.spec.virtual_function import VirtualFunction
 
 #: Items of a list that are looked at for what a message may be about.
@@ -77,6 +77,7 @@ _MODELS: list[tuple[tuple[str | None, ...], type[BaseModel]]] = [
     (("functions", None, "balancer", "services", None, "back_ends", None), BackEnd),
     (("functions", None, "balancer", "timeouts"), Timeouts),
     (("functions", None, "tunnel"), Tunnel),
+    (("functions", None, "tunnel", "liveness"), Liveness),
     (("chains", None), Chain),
     (("chains", None, "match", None), Match),
     (("chains", None, "path", None), Hop),

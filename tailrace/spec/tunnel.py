@@ -4,20 +4,43 @@ from __future__ import annotations
 
 import ipaddress
 from collections.abc import Iterator
-from typing import ClassVar, Literal
+from typing import Annotated, ClassVar, Literal
 
-from pydantic import Field
+from pydantic import AfterValidator, Field
 
+from tailrace.spec import units
 from tailrace.spec.balancer import Address
+from tailrace.spec.fields import Duration, Model
 from tailrace.spec.kind import Settings
 from tailrace.spec.position import Location
 from tailrace.spec.virtual_function import Station
 
 #: UDP's ports (RFC 7348, 8; RFC 8926, 3.3).
 PORTS = {"vxlan": 4789, "geneve": 6081}
+#: BFD's, on one link and over routers (RFC 5881, 4; RFC 5883, 5).
+LIVENESS_PORTS = (3784, 4784)
 #: By IP version: what every link carries (RFC 791; RFC 8200, 5).
 LEAST_MTU = {4: 576, 6: 1280}
 MOST_MTU = 9216
+
+
+def _interval(value: float) -> float:
+    if not 0.01 <= value <= 60:
+        raise ValueError(f"{units.show_duration(value)} is out of range; expected 10ms to 60s")
+    return value
+
+
+class Liveness(Model):
+    """How it is found out whether the other end is there (RFC 5880)."""
+
+    interval: Annotated[Duration, AfterValidator(_interval)] = Field(
+        0.3,
+        validate_default=False,
+        description="between two packets of either end; the slower one of the two ends decides",
+    )
+    missed: int = Field(
+        3, ge=1, le=255, description="packets that do not come until the other end takes this one for lost"
+    )
 
 
 class Tunnel(Settings):
@@ -69,6 +92,12 @@ class Tunnel(Settings):
         "dropped (RFC 7348, 6.1)",
     )
 
+    liveness: Liveness | None = Field(
+        None,
+        description="a BFD session with the other end (RFC 5881; with `gateway` RFC 5883): frames to an end that was "
+        "there, and is not any more, are dropped and counted. Unless given, there is none",
+    )
+
     @property
     def version(self) -> int:
         """Of IP, between the ends."""
@@ -79,6 +108,8 @@ class Tunnel(Settings):
         checksum = self.version == 6 if self.checksum is None else self.checksum
         tagged = self.protocol == "geneve" if self.tagged is None else self.tagged
         given = {"gateway": self.gateway, "neighbour": self.neighbour, "mac": self.mac}
+        alive = self.liveness
+        watched = () if alive is None else (f"liveness={round(alive.interval * 1e6)}", f"multiplier={alive.missed}")
         return (
             f"protocol={self.protocol}",
             f"vni={self.vni}",
@@ -89,6 +120,7 @@ class Tunnel(Settings):
             f"checksum={'yes' if checksum else 'no'}",
             f"tagged={'yes' if tagged else 'no'}",
             *(f"{name}={value}" for name, value in given.items() if value is not None),
+            *watched,
         )
 
     def refuses(self, replicas: int, standby: int) -> str | None:
@@ -107,6 +139,8 @@ class Tunnel(Settings):
                 yield (name,), f"{other} is not of the same IP version as {self.local}; expected IPv{self.version}"
             elif other == self.local:
                 yield (name,), f"{other} is this end's own address; expected another one's"
+        if self.liveness is not None and self.port in LIVENESS_PORTS:
+            yield ("port",), f"{self.port} is BFD's, which liveness needs; expected another one"
         if self.mtu < LEAST_MTU[self.version]:
             yield (
                 ("mtu",),

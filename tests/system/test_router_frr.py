@@ -9,14 +9,14 @@ from __future__ import annotations
 
 import json
 import os
-import subprocess
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
+from frr import frr
 from routed_hosts import Host, Scene, routed, run
 from running_node import needs_a_node, wait_until
 
@@ -30,29 +30,6 @@ SERVICE = {4: "203.0.113.9", 6: "2001:db8:203::9"}
 """An address of right's that only BGP tells of."""
 SECONDS = 60
 OSPF = "ip ospf area 0\n ip ospf network point-to-point\n ip ospf hello-interval 1\n ip ospf dead-interval 4\n"
-
-
-@contextmanager
-def frr(namespace: str, folder: Path, **configurations: str) -> Iterator[None]:
-    """FRR's daemons in a network namespace, each with its own configuration."""
-    folder.mkdir()
-    processes = []
-    try:
-        for name, text in {"zebra": "", **configurations}.items():
-            path = folder / f"{name}.conf"
-            path.write_text(text)
-            words = ["-f", str(path), "-i", str(folder / f"{name}.pid"), "-z", str(folder / "zebra.api")]
-            words += ["--vty_socket", str(folder), "-P", "0", "-u", "root", "-g", "frrvty", "--log", "stdout"]
-            words = ["ip", "netns", "exec", namespace, f"/usr/lib/frr/{name}", *words]
-            with (folder / f"{name}.log").open("w") as log:
-                processes.append(subprocess.Popen(words, stdout=log, stderr=log))
-            wait_until((folder / f"{name}.vty").exists)
-        yield
-    finally:
-        for process in reversed(processes):
-            process.terminate()
-        for process in processes:
-            process.wait(20)
 
 
 def ospf(router: str, *interfaces: str) -> str:

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import os
+import signal
 import socket
 import subprocess
 from collections.abc import Iterator
 from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 import pytest
+from frr import asked, frr
 from iperf import iperf
 from one_network import Host, shown
 from routed_hosts import run
@@ -22,6 +25,7 @@ from scapy.layers.l2 import Ether
 
 pytestmark = [*needs_a_node, pytest.mark.requires_program("ip", "ping", "iperf3")]
 PERF, VNI, MTU = 5201, 42, 1500
+SECONDS = 60
 EVERYTHING = 3  # ETH_P_ALL
 #: By IP version: this end, the other end, their prefix's length, and what stands before the packet within.
 OUTER = {4: ("203.0.113.1", "203.0.113.2", 24, 50), 6: ("2001:db8:99::1", "2001:db8:99::2", 64, 70)}
@@ -121,6 +125,63 @@ def test_frames_pass_to_the_kernels_tunnel(tailrace: Path, tmp_path: Path, proto
         (hop,) = shown(command, "away").tables["next_hop"].rows
         assert hop["address"] == far and hop["state"] == "known"
         assert hop["mac"] and str(hop["mac"]).lower() in right.run("ip", "link", "show", "eth0")
+
+
+def liveness(command: Command) -> dict[str, object]:
+    (row,) = shown(command, "away").tables["liveness"].rows
+    return dict(row)
+
+
+def is_in(command: Command, state: str, other: str) -> bool:
+    """Whether the session is in this state, and so is the other end as far as is known."""
+    row = liveness(command)
+    return (row["state"], row["other_end"]) == (state, other)
+
+
+@pytest.mark.requires_program("vtysh")
+@pytest.mark.parametrize("version", [4, 6])
+def test_liveness_with_frr_at_the_other_end(tailrace: Path, tmp_path: Path, version: int) -> None:
+    mark = os.getpid() % 100_000
+    near, far, _, _ = OUTER[version]
+    left, right = Host(f"tuk{mark}", 1), Beyond(f"tur{mark}", 2, "vxlan", version)
+    session = "liveness: {interval: 100ms, missed: 50}"  # a busy machine may keep both from their work for a while
+    spec = (
+        f"functions:\n{end('away', near, far, session)}"
+        f"chains: {{wan: [{{if: {left.namespace}}}, away, {{if: {right.namespace}}}]}}\n"
+    )
+    peer = f"peer {near} local-address {far} interface eth0"
+    pace = "".join(f"  {each}\n" for each in ("receive-interval 100", "transmit-interval 100", "detect-multiplier 50"))
+    folder = tmp_path / "frr"
+    with (
+        up(tailrace, tmp_path, (left, right), spec) as command,
+        frr(right.namespace, folder, bfdd=f"bfd\n {peer}\n{pace} !\n!\n") as daemons,
+    ):
+        wait_until(partial(is_in, command, "up", "up"), SECONDS)
+        (seen,) = asked(folder, "show bfd peers json")
+        assert (seen["status"], seen["peer"], seen["remote-detect-multiplier"]) == ("up", near, 50)
+        left.run("ip", "link", "set", "eth0", "mtu", "1400")
+        wait_until(partial(left.reaches, right.addresses[4]))
+        assert liveness(command)["detection_ms"] == 5000
+
+        os.kill(daemons["bfdd"], signal.SIGSTOP)
+        try:
+            wait_until(lambda: liveness(command)["state"] == "down", SECONDS)
+            row = liveness(command)
+            assert (row["why"], row["losses"]) == ("nothing heard in time", 1)
+            assert not left.reaches(right.addresses[4])
+            assert counters(command, "away")[0]["drop_lost"] >= 1
+        finally:
+            os.kill(daemons["bfdd"], signal.SIGCONT)
+        wait_until(partial(is_in, command, "up", "up"), SECONDS)
+        wait_until(partial(left.reaches, right.addresses[4]))
+
+        asked(folder, "configure terminal", "bfd", peer, "shutdown")
+        wait_until(partial(is_in, command, "down", "admin down"), SECONDS)
+        wait_until(partial(left.reaches, right.addresses[4]))  # which says nothing of the way there
+        asked(folder, "configure terminal", "bfd", peer, "no shutdown")
+        wait_until(partial(is_in, command, "up", "up"), SECONDS)
+        command("function", "stop", "away")
+        wait_until(lambda: asked(folder, "show bfd peers json")[0]["status"] == "down", SECONDS)
 
 
 def heard(interface: str) -> socket.socket:

@@ -44,7 +44,7 @@ def test_what_is_not_given_follows_from_protocol_and_ip_version() -> None:
 def test_every_word_reaches_the_program() -> None:
     more = (
         "gateway: 192.0.2.9, neighbour: '02:00:00:00:00:09', mac: '02:00:00:00:00:01', port: 8472, mtu: 9000, "
-        "checksum: true, tagged: true"
+        "checksum: true, tagged: true, liveness: {interval: 50ms, missed: 5}"
     )
     assert told(ENDS, more) == {
         "protocol": "vxlan",
@@ -58,7 +58,10 @@ def test_every_word_reaches_the_program() -> None:
         "mtu": "9000",
         "checksum": "yes",
         "tagged": "yes",
+        "liveness": "50000",
+        "multiplier": "5",
     }
+    assert told(ENDS, "liveness: {}")["liveness"] == "300000"
 
 
 def test_it_may_have_several_cpus() -> None:
@@ -90,6 +93,8 @@ def test_what_is_written_reads_back_the_same() -> None:
             tunnel("vni: 1, local: 192.0.2.1, remote: '2001:db8::2', gateway: '2001:db8::9'"),
             ["2001:db8::2 is not of the same IP version as 192.0.2.1", "2001:db8::9 is not of the same IP version"],
         ),
+        (tunnel(ENDS, "port: 3784, liveness: {}"), ["3784 is BFD's, which liveness needs"]),
+        (tunnel(ENDS, "liveness: {interval: 5ms, missed: 0}"), ["5ms is out of range; expected 10ms to 60s", "missed"]),
         (tunnel(SIX, "mtu: 1279"), ["1279 is less than IPv6 has; expected at least 1280"]),
         (tunnel(ENDS, "neighbour: '01:00:5e:00:00:01'"), ["neighbour"]),
     ],
