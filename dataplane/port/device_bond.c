@@ -1,9 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #define ALLOW_EXPERIMENTAL_API /* rte_eth_bond_member_add() in DPDK 23.11 */
 #include <errno.h>
+#include <net/if.h>
+#include <netpacket/packet.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/socket.h>
+#include <unistd.h>
 
 #include <rte_bus_vdev.h>
 #include <rte_errno.h>
@@ -36,6 +40,32 @@ static void refer(struct rte_mbuf **mbufs, unsigned count, int16_t more)
 		rte_pktmbuf_refcnt_update(mbufs[i], more);
 }
 
+static bool is_slow(const struct rte_mbuf *mbuf)
+{
+	const struct rte_ether_hdr *ethernet = rte_pktmbuf_mtod(mbuf, const struct rte_ether_hdr *);
+
+	return mbuf->data_len >= sizeof(*ethernet) && ethernet->ether_type == RTE_BE16(RTE_ETHER_TYPE_SLOW);
+}
+
+/*
+ * LACP's frames are the driver's, in buffers of its own.  Returns whether the burst is one; then it is sent.  Others'
+ * end the burst before them: `*count` is how many may leave.
+ */
+static bool send_slow(const struct bond_member *member, struct rte_mbuf **mbufs, uint16_t *count)
+{
+	for (uint16_t i = 0; i < *count; i++) {
+		if (likely(!is_slow(mbufs[i])))
+			continue;
+		if (*count == 1 && mbufs[0]->pool != member->bond->options.pool) {
+			(void)!send(member->slow_fd, rte_pktmbuf_mtod(mbufs[0], void *), mbufs[0]->data_len,
+				    MSG_DONTWAIT); /* one that is lost is sent again within a second */
+			return true;
+		}
+		*count = i;
+	}
+	return false;
+}
+
 /*
  * Before the shim sends: what the member's device takes is all that the shim gets.  Both free the buffers when they
  * have sent them.
@@ -47,7 +77,9 @@ static uint16_t transmit(uint16_t shim, uint16_t queue, struct rte_mbuf **mbufs,
 
 	if (count == 0 || !atomic_load_explicit(&member->open, memory_order_acquire))
 		return 0;
-	sent = rte_eth_tx_prepare(member->device.port, queue, mbufs, count);
+	if (member->bond->mode == BOND_LACP && send_slow(member, mbufs, &count))
+		return 1;
+	sent = count > 0 ? rte_eth_tx_prepare(member->device.port, queue, mbufs, count) : 0;
 	if (likely(sent > 0)) {
 		refer(mbufs, count, 1);
 		sent = rte_eth_tx_burst(member->device.port, queue, mbufs, sent);
@@ -67,12 +99,43 @@ static void hush(bool quiet)
 	rte_log_set_level_pattern("lib.ethdev", quiet ? RTE_LOG_CRIT : RTE_LOG_ERR);
 }
 
+/* Returns 0, or -errno with the member's problem filled in. */
+static int open_slow(struct bond_member *member)
+{
+	const struct sockaddr_ll address = {
+		.sll_family = AF_PACKET,
+		.sll_ifindex = (int)if_nametoindex(strchr(member->uri, ':') + 1),
+	};
+	int rc = 0;
+
+	member->slow_fd = socket(AF_PACKET, SOCK_RAW | SOCK_CLOEXEC, 0); /* which receives nothing */
+	if (member->slow_fd < 0 || bind(member->slow_fd, (const struct sockaddr *)&address, sizeof(address)) != 0)
+		rc = -errno;
+	if (rc != 0)
+		snprintf(member->problem.text, sizeof(member->problem.text), "no socket for LACP: %s", strerror(-rc));
+	return rc;
+}
+
+static void close_slow(struct bond_member *member)
+{
+	if (member->slow_fd >= 0)
+		close(member->slow_fd);
+	member->slow_fd = -1;
+}
+
 int bond_open_member(struct bond_member *member)
 {
-	const int rc = device_open(&member->device, member->uri, &member->bond->options, &member->problem);
+	int rc = device_open(&member->device, member->uri, &member->bond->options, &member->problem);
 
 	if (rc != 0)
 		return rc;
+	if (member->bond->mode == BOND_LACP)
+		rc = open_slow(member);
+	if (rc != 0) {
+		close_slow(member);
+		device_close(&member->device);
+		return rc;
+	}
 	member->problem.text[0] = '\0';
 	member->read = false;
 	atomic_store(&member->open, true);
@@ -105,6 +168,7 @@ void bond_close_member(struct bond_member *member)
 		return;
 	atomic_store(&member->open, false);
 	grace_wait();
+	close_slow(member);
 	device_close(&member->device);
 }
 
@@ -198,7 +262,8 @@ static int make_bond(struct bond *bond, const struct bond_member *first)
 	int rc;
 
 	snprintf(bond->name, sizeof(bond->name), "net_bonding%u", nb_made++);
-	rc = rte_eth_bond_create(bond->name, BONDING_MODE_ACTIVE_BACKUP, (uint8_t)rte_socket_id());
+	rc = rte_eth_bond_create(bond->name, bond->mode == BOND_LACP ? BONDING_MODE_8023AD : BONDING_MODE_ACTIVE_BACKUP,
+				 (uint8_t)rte_socket_id());
 	if (rc < 0) {
 		bond->name[0] = '\0';
 		return rc;
@@ -207,6 +272,8 @@ static int make_bond(struct bond *bond, const struct bond_member *first)
 	rc = rte_eth_macaddr_get(first->device.port, &address);
 	if (rc == 0)
 		rc = rte_eth_bond_mac_address_set(bond->port, &address);
+	if (rc == 0 && bond->mode == BOND_LACP)
+		rc = rte_eth_bond_xmit_policy_set(bond->port, BALANCE_XMIT_POLICY_LAYER34);
 	if (rc == 0)
 		rc = rte_eth_bond_link_monitoring_set(bond->port, LINK_MS);
 	for (unsigned i = 0; i < bond->count && rc == 0; i++)
@@ -240,6 +307,20 @@ void bond_describe_device(const struct bond *bond, struct device *device)
 	__atomic_store_n(&device->longest, longest, __ATOMIC_RELAXED);
 }
 
+/* Each member, its shim, and the bond are devices of DPDK's. */
+static int check_room(const struct bond *bond, const char *uri, struct device_error *error)
+{
+	const unsigned needed = 2 * bond->count + 1, taken = rte_eth_dev_count_total();
+
+	if (taken + needed <= RTE_MAX_ETHPORTS)
+		return 0;
+	snprintf(error->text, sizeof(error->text),
+		 "%.150s: a bond of %u members takes %u of DPDK's devices; this version has room for %u, and %u are "
+		 "taken",
+		 uri, bond->count, needed, RTE_MAX_ETHPORTS, taken);
+	return -ENOSPC;
+}
+
 int bond_open(struct bond **opened, struct device *device, const char *uri, const struct device_options *options,
 	      struct device_error *error)
 {
@@ -259,13 +340,18 @@ int bond_open(struct bond **opened, struct device *device, const char *uri, cons
 	if (rc != 0)
 		goto fail;
 	bond->count = RTE_MIN(names.count, (unsigned)BOND_MEMBERS);
+	bond->mode = names.mode;
 	bond->options = *options;
 	bond->options.interrupts = false;
 	bond->queues = options->queues > 0 ? options->queues : 1;
 	for (unsigned i = 0; i < bond->count; i++) {
 		bond->members[i].bond = bond;
+		bond->members[i].slow_fd = -1;
 		memcpy(bond->members[i].uri, names.members[i], sizeof(names.members[i]));
 	}
+	rc = check_room(bond, uri, error);
+	if (rc != 0)
+		goto fail;
 	rc = open_members(bond, &first, error);
 	if (rc != 0)
 		goto fail;

@@ -1,14 +1,19 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * A bond: several devices as one, by DPDK's driver net_bonding.  Its URI is bond:active-backup,MEMBER,MEMBER[,...]: one
- * member carries all frames, and another one does when its link is lost.  Members are `if:` devices: a PCI device that
- * Linux asks for, or that was reset, would have to be given back and opened again here too.
+ * A bond: several devices as one, by DPDK's driver net_bonding.  Its URI is bond:MODE,MEMBER,MEMBER[,...].  With
+ * active-backup one member carries all frames, and another one does when its link is lost.  With lacp those carry
+ * frames of which LACP (IEEE 802.1AX) has agreed with the other end, each flow by one of them.  Members are `if:`
+ * devices: a PCI device that Linux asks for, or that was reset, would have to be given back and opened again here too.
  *
  * Members are opened as the ports that they could be (common/device.h), with all that this module knows of links,
  * unfinished checksums and losses, of which the driver's own members have nothing: DPDK's driver for AF_PACKET reports
  * a link for ever, and would have the interface's address changed.  So the driver gets a shim for each, a net_null
  * device that neither receives nor has anything to set, and callbacks of the shim's queues move the frames.  A member
  * whose link is lost is taken from the bond, and given back to it when the link is back.
+ *
+ * The driver has LACP's frames sent by whoever sends, so the monitor asks for that too; they leave by a socket of the
+ * member's own, as its queues are the workers'.  Others' slow-protocol frames are refused: who is at the bond is not to
+ * speak for it.
  *
  * The control thread opens and closes, the monitor watches (both with the device lock held); workers move frames by the
  * bond's ethdev.
@@ -25,14 +30,17 @@ enum {
 	BOND_MEMBER_LONGEST = 32, /* bytes of a member's URI */
 };
 
-#define BOND_MODE "active-backup"
+enum bond_mode { BOND_ACTIVE_BACKUP, BOND_LACP, BOND_MODES };
 
 struct bond;
 
 struct bond_names {
+	enum bond_mode mode;
 	unsigned count;
 	char members[BOND_MEMBERS][BOND_MEMBER_LONGEST];
 };
+
+const char *bond_mode_name(enum bond_mode mode);
 
 /* Whether a URI is that of a bond. */
 bool bond_is_named(const char *uri);
@@ -69,7 +77,7 @@ bool bond_why(const struct bond *bond, char *why, size_t size);
 
 /*
  * An object: mode; the members with device, state, reason, whether each is `active`; and how many frames were `unused`,
- * because they came to another member than the active one.
+ * because they came to another member than the active one.  With LACP each member has its `partner`, or null.
  */
 json_t *bond_describe(const struct bond *bond);
 

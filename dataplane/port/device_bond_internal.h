@@ -8,6 +8,7 @@
 #include <stdatomic.h>
 
 #include <rte_eth_bond.h>
+#include <rte_eth_bond_8023ad.h>
 
 #include "port/device_bond.h"
 
@@ -16,6 +17,7 @@
 #define rte_eth_bond_member_add		rte_eth_bond_slave_add
 #define rte_eth_bond_member_remove	rte_eth_bond_slave_remove
 #define rte_eth_bond_active_members_get rte_eth_bond_active_slaves_get
+#define rte_eth_bond_8023ad_member_info rte_eth_bond_8023ad_slave_info
 #endif
 
 struct bond_member {
@@ -27,6 +29,7 @@ struct bond_member {
 	unsigned ticks;	       /* since it was last looked for, or not taken by the driver; of one that is joined 0 */
 	atomic_ullong refused; /* frames that its device did not take as they were */
 	uint16_t shim;	       /* ethdev of the driver's member */
+	int slow_fd;	       /* of LACP: for its frames; -1: the member is not open */
 	char shim_name[32];
 	const struct rte_eth_rxtx_callback *received_by[DEVICE_QUEUES], *sent_by[DEVICE_QUEUES]; /* the shim's queues */
 	char uri[BOND_MEMBER_LONGEST];
@@ -38,6 +41,7 @@ struct bond_member {
 struct bond {
 	uint16_t port; /* ethdev id */
 	uint16_t queues;
+	enum bond_mode mode;
 	char name[32];
 	unsigned count;
 	struct device_options options;

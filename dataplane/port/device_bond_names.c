@@ -7,6 +7,13 @@
 
 #define SCHEME "bond:"
 
+static const char *const modes[] = {[BOND_ACTIVE_BACKUP] = "active-backup", [BOND_LACP] = "lacp"};
+
+const char *bond_mode_name(enum bond_mode mode)
+{
+	return modes[mode];
+}
+
 bool bond_is_named(const char *uri)
 {
 	return strncmp(uri, SCHEME, strlen(SCHEME)) == 0;
@@ -43,9 +50,11 @@ int bond_parse(const char *uri, struct bond_names *names, struct device_error *e
 	size_t length = strcspn(word, ",");
 
 	*names = (struct bond_names){0};
-	if (length != strlen(BOND_MODE) || strncmp(word, BOND_MODE, length) != 0)
-		return refuse(error, uri,
-			      "the mode of a bond is " BOND_MODE "; write bond:" BOND_MODE ",MEMBER,MEMBER");
+	while (names->mode < BOND_MODES &&
+	       (strncmp(word, modes[names->mode], length) != 0 || modes[names->mode][length] != '\0'))
+		names->mode++;
+	if (names->mode == BOND_MODES)
+		return refuse(error, uri, "the mode of a bond is active-backup or lacp; write bond:lacp,MEMBER,MEMBER");
 	while (word[length] == ',') {
 		word += length + 1;
 		length = strcspn(word, ",");

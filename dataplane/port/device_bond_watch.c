@@ -4,6 +4,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include <rte_ethdev.h>
 #include <rte_mbuf.h>
 
 #include "common/grace.h"
@@ -11,6 +12,8 @@
 
 enum {
 	TICKS_TO_RETRY = 10, /* calls of bond_watch(), after which a member that is missing is looked for again */
+	CARRIES = 0x30,	     /* of LACP's state: collecting and distributing (IEEE 802.1AX, 6.4.2.3) */
+	ALONE = 0xc0,	     /* the partner was not heard: defaulted or expired */
 	UNUSED_BURST = 64,
 	UNUSED_BURSTS = 64, /* more than a member's ring holds */
 };
@@ -36,13 +39,22 @@ static void look_for(struct bond_member *member)
 	}
 }
 
+/* What LACP has come to.  Returns false: the member has no part in it. */
+static bool lacp_state(const struct bond_member *member, struct rte_eth_bond_8023ad_member_info *info)
+{
+	return member->joined && rte_eth_bond_8023ad_member_info(member->bond->port, member->shim, info) == 0;
+}
+
 /* Whether frames are sent by the member now. */
 static bool is_active(const struct bond_member *member)
 {
 	const struct bond *bond = member->bond;
+	struct rte_eth_bond_8023ad_member_info info;
 	uint16_t active[RTE_MAX_ETHPORTS];
 	int count;
 
+	if (bond->mode == BOND_LACP)
+		return lacp_state(member, &info) && (info.actor_state & CARRIES) == CARRIES;
 	if (!member->joined || rte_eth_bond_primary_get(bond->port) != member->shim)
 		return false;
 	/* Which is named also if it has no link. */
@@ -63,12 +75,19 @@ bool bond_link_up(const struct bond *bond)
 /* Why the member cannot carry frames.  Returns false: it can. */
 static bool why_not(const struct bond_member *member, char *why, size_t size)
 {
+	struct rte_eth_bond_8023ad_member_info info;
+
 	if (!atomic_load(&member->open))
 		snprintf(why, size, "%s", member->problem.text);
 	else if (!member->joined && member->ticks > 0)
 		snprintf(why, size, "DPDK's bonding driver has not taken it");
 	else if (!member->joined)
 		device_why_down(&member->device, why, size);
+	else if (member->bond->mode == BOND_LACP && lacp_state(member, &info) &&
+		 (info.actor_state & CARRIES) != CARRIES)
+		snprintf(why, size,
+			 (info.actor_state & ALONE) != 0 ? "nobody answers LACP there"
+							 : "LACP has not agreed on it with the other end");
 	else
 		return false;
 	return true;
@@ -167,7 +186,9 @@ bool bond_watch(struct bond *bond, struct device *device, bool alone)
 		changed |= has_changed(&bond->members[i]);
 	if (changed)
 		grace_wait(); /* no worker is at one any more that is not active */
-	for (unsigned i = 0; i < bond->count && bond_link_up(bond); i++)
+	if (bond->mode == BOND_LACP)
+		rte_eth_tx_burst(bond->port, 0, NULL, 0); /* has LACP's frames sent: by a socket, so no queue is used */
+	for (unsigned i = 0; i < bond->count && bond->mode == BOND_ACTIVE_BACKUP && bond_link_up(bond); i++)
 		if (atomic_load(&bond->members[i].open) && !bond->members[i].active)
 			empty(&bond->members[i]);
 	bond_describe_device(bond, device);
@@ -187,6 +208,18 @@ void bond_show(const struct bond *bond, char *text, size_t size)
 		snprintf(text, size, "none");
 }
 
+/* The other end's system, as LACP names it. */
+static json_t *partner_of(const struct bond_member *member)
+{
+	struct rte_eth_bond_8023ad_member_info info;
+	char text[RTE_ETHER_ADDR_FMT_SIZE];
+
+	if (!lacp_state(member, &info) || (info.actor_state & ALONE) != 0)
+		return json_null();
+	rte_ether_format_addr(text, sizeof(text), &info.partner.system);
+	return json_string(text);
+}
+
 json_t *bond_describe(const struct bond *bond)
 {
 	char why[sizeof(((struct device_error *)0)->text)];
@@ -201,9 +234,12 @@ json_t *bond_describe(const struct bond *bond)
 							 : "down",
 					"active", is_active(member), "reason", failed ? json_string(why) : json_null());
 
+		if (bond->mode == BOND_LACP)
+			json_object_set_new(one, "partner", partner_of(member));
 		json_array_append_new(members, one);
 	}
-	return json_pack("{s:s, s:o, s:I}", "mode", BOND_MODE, "members", members, "unused", (json_int_t)bond->unused);
+	return json_pack("{s:s, s:o, s:I}", "mode", bond_mode_name(bond->mode), "members", members, "unused",
+			 (json_int_t)bond->unused);
 }
 
 const struct device *bond_member(const struct bond *bond, unsigned which)

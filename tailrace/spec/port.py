@@ -100,10 +100,12 @@ class Bond(Model):
 
     members: list[Annotated[str, BeforeValidator(_member_uri), WithJsonSchema(_MEMBER_SCHEMA)]] = Field(
         json_schema_extra={"minItems": 2, "maxItems": MOST_MEMBERS},
-        description="two interfaces or more; at first the first one with a link is active",
+        description="two interfaces or more; with active-backup the first one with a link is active at first",
     )
-    mode: Literal["active-backup"] = Field(
-        "active-backup", description="active-backup: one member carries all frames, and another if its link is lost"
+    mode: Literal["active-backup", "lacp"] = Field(
+        "active-backup",
+        description="active-backup: one member carries all frames, and another if its link is lost; lacp: those of "
+        "which LACP (IEEE 802.1AX) has agreed with the other end carry frames, each flow by one of them",
     )
 
     @field_validator("members")
@@ -127,7 +129,7 @@ _BOND_SCHEMA: dict[str, Any] = {
     "description": "several devices as one",
     "properties": {
         "members": {"type": "array", "minItems": 2, "maxItems": MOST_MEMBERS, "items": _MEMBER_SCHEMA},
-        "mode": {"enum": ["active-backup"]},
+        "mode": {"enum": ["active-backup", "lacp"]},
     },
     "required": ["members"],
     "additionalProperties": False,

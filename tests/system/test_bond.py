@@ -7,6 +7,7 @@ import subprocess
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from private_network import End, Network, statistics
@@ -143,7 +144,7 @@ def test_who_listens_hears_which_member_carries_frames(network: Network, switch:
         ("bond:active-backup,if:left0,if:gone", "member if:gone of a bond: no network interface 'gone'"),
         ("bond:active-backup,if:left0,if:left0", "named twice"),
         ("bond:active-backup,if:left0", "two members or more"),
-        ("bond:balance-rr,if:left0,if:left1", "is active-backup"),
+        ("bond:balance-rr,if:left0,if:left1", "is active-backup or lacp"),
         ("bond:active-backup,if:left0,tap:left1", "is if:NAME"),
         ("bond:active-backup,if:left0,if:other", "if:other belongs to port 'other'"),
     ],
@@ -159,6 +160,82 @@ def test_a_bond_that_cannot_be_is_refused(network: Network, switch: RunningSwitc
     wait_until(lambda: switch.open_files() <= files, "what was opened is closed")
     switch.add_device("wan", URI)
     switch.wait_state("wan", "up")
+
+
+def test_lacp_between_two_bonds(network: Network, switch: RunningSwitch, guest: Guest) -> None:
+    """The cables join two bonds of this switch: LACP agrees on both, and frames go by what is left of them."""
+    for i in range(2):
+        network.pair(f"left{i}", f"right{i}")
+    for side in ("left", "right"):
+        switch.add_device(side, f"bond:lacp,if:{side}0,if:{side}1")
+    other = Guest(switch, "other")
+    switch.join("guest", "left")
+    switch.join("right", "other")
+    for side in ("left", "right"):
+        switch.wait_state(side, "up")
+        wait_until(lambda side=side: all(each["active"] for each in bond(switch, side)["members"]), "both carry frames")
+    assert bond(switch, "left")["mode"] == "lacp"
+    (partner,) = {each["partner"] for each in bond(switch, "left")["members"]}
+    assert partner is not None and partner not in {each["partner"] for each in bond(switch, "right")["members"]}
+    cross(guest, other)
+    cross(other, guest)
+
+    # The other end is told by LACP, and sees it by the carrier too.
+    network.run("ip", "link", "set", "right0", "down")
+    wait_until(lambda: active(switch, "left") == active(switch, "right") == [False, True], "one member is left")
+    assert switch.port("left")["reason"] == "member if:left0: it has no link"
+    cross(guest, other)
+    network.run("ip", "link", "set", "right0", "up")
+    wait_until(lambda: active(switch, "left") == active(switch, "right") == [True, True], "both carry frames again")
+    cross(other, guest)
+
+    # Who is behind the bond does not speak for it.
+    guest.send([SLOW])
+    wait_until(lambda: switch.counters("left")["drop_device_refused"] == 1, "a guest's LACP is refused")
+    other.end()
+
+
+@pytest.mark.usefixtures("ends", "guest")
+def test_lacp_that_nobody_answers(switch: RunningSwitch) -> None:
+    switch.add_device("wan", "bond:lacp,if:left0,if:left1")
+    switch.join("guest", "wan")
+    alone = ("up", False, "nobody answers LACP there")
+    wait_members(switch, alone, alone)
+    assert switch.port("wan")["state"] == "down"
+    assert [each["partner"] for each in bond(switch, "wan")["members"]] == [None, None]
+
+
+SLOW = bytes.fromhex("0180c2000002 020000000001 8809 01 01").ljust(124, b"\0")
+"""A frame of LACP's."""
+
+
+def cross(one: Guest, other: Guest) -> None:
+    """Frames cross, each flow by one of the members."""
+    wanted = frames()
+    other.offer(COUNT)
+    one.send(wanted)
+    assert sorted(other.wait_received(COUNT)) == sorted(wanted)
+
+
+def active(switch: RunningSwitch, name: str) -> list[bool]:
+    return [each["active"] for each in bond(switch, name)["members"]]
+
+
+def bond(switch: RunningSwitch, name: str) -> dict[str, Any]:
+    found: dict[str, Any] = switch.port(name)["bond"]
+    return found
+
+
+def test_a_bond_for_which_dpdk_has_no_room(network: Network, switch: RunningSwitch) -> None:
+    for i in range(0, 16, 2):
+        network.pair(f"d{i}", f"d{i + 1}")
+    first, second = (",".join(f"if:d{i}" for i in range(start, start + 8)) for start in (0, 8))
+    switch.add_device("first", f"bond:active-backup,{first}")
+    with pytest.raises(ControlError) as refused:
+        switch.add_device("second", f"bond:active-backup,{second}")
+    assert "a bond of 8 members takes 17 of DPDK's devices; this version has room for 32, and 17" in str(refused.value)
+    switch.remove_port("first")
+    switch.add_device("second", f"bond:active-backup,{second}")
 
 
 def as_found(network: Network) -> list[tuple[str, str]]:
