@@ -12,8 +12,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from statistics import median
 
-from tailrace.advise.machine import Machine, Value
-from tailrace.advise.model import SHORTEST, Cell, Limit, limits
+from tailrace.advise.machine import Calibrated, Machine, Span, Value
+from tailrace.advise.model import SHORTEST, STACK, Cell, Limit, limits
 from tailrace.advise.table import Row
 
 _STEP, _LEAST_STEP = 0.3, 0.001
@@ -68,7 +68,29 @@ def fit(machine: Machine, rows: Sequence[Row], source: str, *, resamples: int = 
         ends = sorted(spread[name]) or [values[name]]
         low, high = ends[int(0.025 * len(ends))], ends[min(int(0.975 * len(ends)), len(ends) - 1)]
         parameters[name] = Value(value=_short(values[name]), source=source, low=_short(low), high=_short(high))
-    return machine.model_copy(update={"parameters": parameters})
+    return machine.model_copy(update={"calibrated": calibrated(rows), "parameters": parameters})
+
+
+def calibrated(rows: Sequence[Row]) -> Calibrated:
+    """What parameters are good for that were fitted to these rows."""
+    stack = [row.cell for row in rows if row.cell.traffic == STACK]
+    others = [row.cell for row in rows if row.cell.traffic != STACK]
+    return Calibrated(
+        frames=span_of([each.frame for each in others]),
+        messages=span_of([each.frame for each in stack]),
+        functions=span_of([each.functions for each in others]),
+    )
+
+
+def span_of(found: Sequence[int]) -> Span | None:
+    """The least and the most; None of none."""
+    return (min(found), max(found)) if found else None
+
+
+def beyond(machine: Machine, cell: Cell) -> list[str]:
+    """What of a cell lies outside of what the machine's parameters were fitted to; a stack is one function's."""
+    stack = cell.traffic == STACK
+    return machine.calibrated.beyond(cell.frame, cell.functions, messages=stack)
 
 
 def _short(value: float) -> float:
@@ -169,6 +191,7 @@ def percentile(errors: Sequence[float], part: float) -> float:
 
 
 def middle(errors: Sequence[float]) -> float:
+    """The median; 0 of none."""
     return median(errors) if errors else 0.0
 
 
@@ -183,5 +206,7 @@ def worker_machine(name: str, points: Sequence[tuple[int, float]], source: str) 
     fixed = max(mean - slope * centre, 1e-3)
     parameters = {"worker_ns": fixed, "worker_byte_ns": slope}
     return Machine(
-        name=name, parameters={each: Value(value=_short(value), source=source) for each, value in parameters.items()}
+        name=name,
+        calibrated=Calibrated(frames=span_of([size for size, _ in points])),
+        parameters={each: Value(value=_short(value), source=source) for each, value in parameters.items()},
     )

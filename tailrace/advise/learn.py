@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from tailrace.advise.calibrate import worker_machine
+from tailrace.advise.calibrate import span_of, worker_machine
 from tailrace.advise.chain import Answer, Chain, answers
 from tailrace.advise.machine import Machine, Value
 from tailrace.errors import Mistake, TailraceError
@@ -114,10 +114,12 @@ def learn(machine: Machine, measured: Sequence[Measured]) -> Machine:
     if not points:
         raise Mistake("the runs say nothing of the switch: none has a throughput that its cores bounded")
     sizes = sorted({size for size, _ in points})
+    functions = span_of([each.chain.functions for each in measured])
     source = f"{len(points)} throughputs measured, frames of {', '.join(map(str, sizes))} B"
     if len(sizes) > 1:
-        fitted = worker_machine(machine.name, points, source).parameters
-        return machine.model_copy(update={"parameters": machine.parameters | fitted})
+        fitted = worker_machine(machine.name, points, source)
+        good_for = machine.calibrated.model_copy(update={"frames": fitted.calibrated.frames, "functions": functions})
+        return machine.model_copy(update={"calibrated": good_for, "parameters": machine.parameters | fitted.parameters})
     if "worker_byte_ns" not in machine:
         raise Mistake(
             "the runs have frames of one size, and the machine has no time for each byte yet; expected two sizes, or "
@@ -125,4 +127,7 @@ def learn(machine: Machine, measured: Sequence[Measured]) -> Machine:
         )
     fixed = sum(time - machine["worker_byte_ns"] * (size - 64) for size, time in points) / len(points)
     learned = Value(value=float(f"{max(fixed, 1e-3):.4g}"), source=source)
-    return machine.model_copy(update={"parameters": {**machine.parameters, "worker_ns": learned}})
+    good_for = machine.calibrated.model_copy(update={"functions": functions})
+    return machine.model_copy(
+        update={"calibrated": good_for, "parameters": {**machine.parameters, "worker_ns": learned}}
+    )

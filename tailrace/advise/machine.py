@@ -66,10 +66,40 @@ class Value(_Strict):
     high: float | None = None
 
 
+Span = tuple[Annotated[int, Field(ge=1)], Annotated[int, Field(ge=1)]]
+"""The least and the most."""
+
+
+class Calibrated(_Strict):
+    """What the parameters were fitted to. What is not said bounds nothing."""
+
+    frames: Span | None = None
+    """Bytes with FCS."""
+    messages: Span | None = None
+    """Bytes that a TCP stack writes at once."""
+    functions: Span | None = None
+
+    def beyond(self, size: int, functions: int, *, messages: bool = False) -> list[str]:
+        """What of a question lies outside, with what was calibrated: its answer is extrapolated. Else empty."""
+        what, span = ("messages", self.messages) if messages else ("frames", self.frames)
+        found = []
+        if span is not None and not span[0] <= size <= span[1]:
+            found.append(f"{what} of {size} B (calibrated: {_shown(span)} B)")
+        if self.functions is not None and not self.functions[0] <= functions <= self.functions[1]:
+            found.append(f"{functions} functions (calibrated: {_shown(self.functions)})")
+        return found
+
+
+def _shown(span: Span) -> str:
+    least, most = span
+    return f"{least}" if least == most else f"{least} to {most}"
+
+
 class Machine(_Strict):
     """A machine as the model knows it. A parameter that is missing is one of what the machine has not."""
 
     name: str
+    calibrated: Calibrated = Calibrated()
     parameters: dict[str, Value]
 
     def __getitem__(self, name: str) -> float:

@@ -15,7 +15,8 @@ from tailrace.advise.machine import Machine
 
 Traffic = Literal["north-south", "east-west", "stack-netperf"]
 Interface = Literal["virtio", "vhost-user", "sr-iov"]
-TRAFFICS: Sequence[Traffic] = ("north-south", "east-west", "stack-netperf")
+STACK: Traffic = "stack-netperf"
+TRAFFICS: Sequence[Traffic] = ("north-south", "east-west", STACK)
 INTERFACES: Sequence[Interface] = ("virtio", "vhost-user", "sr-iov")
 GAP, FCS = 20, 4
 SHORTEST = 64
@@ -43,7 +44,7 @@ class Limit:
 def limits(machine: Machine, cell: Cell) -> list[Limit]:
     """All that bounds a cell, lowest first. Empty where the machine has no such interface."""
     found = {
-        ("stack-netperf", each): _stack for each in INTERFACES
+        (STACK, each): _stack for each in INTERFACES
     } | {
         ("north-south", "sr-iov"): _direct,
         ("north-south", "vhost-user"): _switched,
@@ -65,7 +66,7 @@ def mpps_of(gbps: float, frame: int) -> float:
 
 def gbps_of(mpps: float, cell: Cell) -> float:
     """Bits a second without FCS; of the stack, of messages."""
-    return mpps * 8 * (cell.frame - (0 if cell.traffic == "stack-netperf" else FCS)) / 1e3
+    return mpps * 8 * (cell.frame - (0 if cell.traffic == STACK else FCS)) / 1e3
 
 
 def line_mpps(machine: Machine, frame: int) -> float:

@@ -8,12 +8,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import cast
 
-from tailrace.advise.model import INTERFACES, TRAFFICS, Cell, Interface, Traffic, gbps_of
+from tailrace.advise.model import INTERFACES, STACK, TRAFFICS, Cell, Interface, Traffic, gbps_of
 from tailrace.errors import Mistake
 
 COLUMNS = ("traffic", "interface", "frame_bytes", "functions", "gbps", "mpps")
-_FRAMES, _MOST_FUNCTIONS = (64, 9000), 1024
+FRAME_SIZES = (64, 9000)
+"""The least and the most bytes of a frame, with FCS."""
+_MOST_FUNCTIONS = 1024
 _MOST_MESSAGE = 1 << 24
+_MOST_LINE, _MOST_SAID = 4096, 20
 
 
 @dataclass(frozen=True)
@@ -47,20 +50,30 @@ def read_table(path: Path) -> list[Row]:
     except (OSError, UnicodeDecodeError) as error:
         raise Mistake(f"{path}: {getattr(error, 'strerror', None) or 'not text'}") from None
     numbered = [(number, line) for number, line in enumerate(text.splitlines(), 1) if line.strip() and line[0] != "#"]
-    if not numbered or tuple(next(csv.reader([numbered[0][1]]))) != COLUMNS:
+    if not numbered or numbered[0][1].strip() != ",".join(COLUMNS):
         raise Mistake(f"{path}: expected the columns {','.join(COLUMNS)}")
     rows: list[Row] = []
     wrong: list[str] = []
     for number, line in numbered[1:]:
         try:
-            rows.append(_row(next(csv.reader([line]))))
+            rows.append(_row(_words(line)))
         except ValueError as error:
             wrong.append(f"line {number}: {error}")
     if wrong:
-        raise Mistake(f"{path}: {'; '.join(wrong)}")
+        more = f"; and {len(wrong) - _MOST_SAID} more" if len(wrong) > _MOST_SAID else ""
+        raise Mistake(f"{path}: {'; '.join(wrong[:_MOST_SAID])}{more}")
     if not rows:
         raise Mistake(f"{path}: no cell is in it")
     return rows
+
+
+def _words(line: str) -> list[str]:
+    if len(line) > _MOST_LINE:
+        raise ValueError(f"{len(line)} characters; expected no more than {_MOST_LINE}")
+    try:
+        return next(csv.reader([line]))
+    except csv.Error as error:
+        raise ValueError(str(error)) from None
 
 
 def _row(words: Sequence[str]) -> Row:
@@ -70,7 +83,7 @@ def _row(words: Sequence[str]) -> Row:
     cell = Cell(
         cast(Traffic, _word("traffic", traffic, TRAFFICS)),
         cast(Interface, _word("interface", interface, INTERFACES)),
-        _whole("frame_bytes", frame, *(_FRAMES if traffic != "stack-netperf" else (1, _MOST_MESSAGE))),
+        _whole("frame_bytes", frame, *(FRAME_SIZES if traffic != STACK else (1, _MOST_MESSAGE))),
         _whole("functions", functions, 1, _MOST_FUNCTIONS),
     )
     figure = mpps or gbps

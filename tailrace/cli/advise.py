@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterable
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Annotated, Any
@@ -11,6 +12,7 @@ import typer
 from typer.core import TyperGroup
 
 from tailrace.advise.calibrate import (
+    beyond,
     check,
     fit,
     interpolation_errors,
@@ -23,7 +25,7 @@ from tailrace.advise.learn import Measured, read_measured
 from tailrace.advise.learn import learn as learn_from
 from tailrace.advise.machine import PARAMETERS, Machine, read_machine, show_machine
 from tailrace.advise.model import FCS
-from tailrace.advise.table import read_table
+from tailrace.advise.table import FRAME_SIZES, read_table
 from tailrace.cli import complete
 from tailrace.cli.options import JsonOption
 from tailrace.cli.output import note, print_json, print_line, run_command
@@ -137,8 +139,9 @@ def _frames(text: str) -> list[int]:
         found = [int(word) for word in text.split(",")]
     except ValueError:
         found = [0]
-    if not all(64 <= frame <= 1518 for frame in found):
-        raise Mistake(f"--frames {text}: expected sizes from 64 to 1518, such as {_FRAMES}")
+    least, most = FRAME_SIZES
+    if not all(least <= frame <= most for frame in found):
+        raise Mistake(f"--frames {text}: expected sizes from {least} to {most}, such as {_FRAMES}")
     return list(dict.fromkeys(found))
 
 
@@ -218,6 +221,7 @@ def _advice(machine: Machine, name: str, chain: Chain, sizes: list[int]) -> dict
                 "predicted_mpps": round(each.mpps, 4),
                 "predicted_gbps": round(each.mpps * 8 * (size - FCS) / 1e3, 3),
                 "bottleneck": each.bottleneck.name,
+                "extrapolated": bool(machine.calibrated.beyond(size, chain.functions)),
             }
             for size in sizes
             for each in answers(machine, chain, size)
@@ -226,7 +230,17 @@ def _advice(machine: Machine, name: str, chain: Chain, sizes: list[int]) -> dict
             {"from_frame_bytes": size, "interface": interface} for size, interface in turning_points(machine, chain)
         ],
         "changes": [asdict(each) for size in sizes for each in changes(machine, chain, size)],
+        "beyond": _unique(machine.calibrated.beyond(size, chain.functions) for size in sizes),
     }
+
+
+def _unique(found: Iterable[list[str]]) -> list[str]:
+    return list(dict.fromkeys(word for words in found for word in words))
+
+
+def _say_beyond(found: list[str]) -> None:
+    if found:
+        print_line(f"Extrapolated: {'; '.join(found)}.")
 
 
 def _compared(each: Measured, before: Machine, after: Machine) -> dict[str, Any]:
@@ -264,6 +278,7 @@ def _show_chain(chain: dict[str, Any]) -> None:
             f"{each['frame']} B: {each['interface']} would be better if {each['parameter']} were {each['value']:.3g} "
             f"{each['unit']} or {side}; it is {each['now']:.3g}."
         )
+    _say_beyond(chain["beyond"])
 
 
 def _show_learned(learned: dict[str, Any]) -> None:
@@ -304,14 +319,16 @@ def _validate(table: Path, calibrating: Path | None, of: Path | None, *, as_json
                 "predicted_mpps": round(each.bottleneck.mpps, 4),
                 "bottleneck": each.bottleneck.name,
                 "error": round(each.error, 5),
+                "extrapolated": bool(beyond(machine, each.row.cell)),
             }
             for each in checked
         ],
+        "beyond": _unique(beyond(machine, each.row.cell) for each in checked),
         "left_out": len(rows) - len(checked),
         "median_error": round(middle(errors), 5),
         "p95_error": round(percentile(errors, 0.95), 5),
-        "interpolation_median_error": round(middle(baseline), 5),
-        "interpolation_p95_error": round(percentile(baseline, 0.95), 5),
+        "interpolation_median_error": round(middle(baseline), 5) if baseline else None,
+        "interpolation_p95_error": round(percentile(baseline, 0.95), 5) if baseline else None,
         "parameters": {
             name: {**value.model_dump(), "unit": PARAMETERS[name].unit, "meaning": PARAMETERS[name].meaning}
             for name, value in machine.parameters.items()
@@ -335,11 +352,16 @@ def _show_validation(document: dict[str, Any]) -> None:
             f"{predicted:.3g}", f"{100 * row['error']:.1f} %", row["bottleneck"],
         )  # fmt: skip
     print_table(table)
+    if not document["rows"]:
+        print_line("The machine has no such interfaces: nothing can be predicted.")
+        return
+    median, p95 = document["interpolation_median_error"], document["interpolation_p95_error"]
+    baseline = f"{100 * median:.1f} % and {100 * p95:.1f} %" if median is not None else "unknown, the cells are too few"
     print_line(
         f"Error: median {100 * document['median_error']:.1f} %, 95th percentile {100 * document['p95_error']:.1f} %; "
-        f"of an interpolation {100 * document['interpolation_median_error']:.1f} % and "
-        f"{100 * document['interpolation_p95_error']:.1f} %."
+        f"of an interpolation {baseline}."
     )
+    _say_beyond(document["beyond"])
 
 
 def _calibrate(benches: list[Path], output: Path, *, as_json: bool) -> int:

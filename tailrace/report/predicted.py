@@ -18,6 +18,8 @@ def section(folder: Path, machine: Machine) -> Section:
     reason. Raises Mistake where the run cannot be read."""
     found = read_measured([folder])
     remarks = [f"The machine: {plain(machine.name)}. Rates are of both directions together."]
+    outside = [word for each in found.measured for word in machine.calibrated.beyond(each.frame, each.chain.functions)]
+    remarks += [f"Extrapolated: {word}." for word in dict.fromkeys(outside)]
     remarks += [f"Not compared: {plain(what)} {plain(why)}." for what, why in found.left_out]
     return Section(
         heading="Prediction and measurement",

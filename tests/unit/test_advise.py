@@ -146,6 +146,9 @@ def test_all_that_is_wrong_with_a_table_is_said(tmp_path: Path) -> None:
         read_table(table(tmp_path / "t.csv", *bad))
     said = str(caught.value)
     assert all(f"line {number}: " in said for number in (3, 4, 5, 6)) and "frame_bytes '63'" in said
+    with pytest.raises(Mistake, match=r"line 3: 200000 characters.* line 4: ") as caught:
+        read_table(table(tmp_path / "t.csv", "9" * 200_000, "a\0", *["x"] * 30))
+    assert "; and 12 more" in str(caught.value)
     for text in ("", "a,b\n", ",".join(COLUMNS)):
         (tmp_path / "t.csv").write_text(text)
         with pytest.raises(Mistake):
@@ -167,6 +170,27 @@ def test_the_command_validates_a_table(tmp_path: Path) -> None:
     (row,) = found["rows"]
     assert row["error"] < 0.05 and found["left_out"] == 1 and row["bottleneck"].startswith("the cores that copy")
     assert "Error: median" in advise("validate", path, "--calibrate", path)
+
+
+def test_what_is_extrapolated_is_said(tmp_path: Path) -> None:
+    spec = tmp_path / "s.yaml"
+    names = [f"f{number}" for number in range(9)]
+    spec.write_text(
+        json.dumps({"functions": dict.fromkeys(names, "skeleton"), "chains": {"c": ["tester.a", *names, "tester.b"]}})
+    )
+    said = advise(spec, "--frames", "64,9000")
+    outside = ["9 functions (calibrated: 1 to 8)", "frames of 9000 B (calibrated: 64 to 1518 B)"]
+    assert f"Extrapolated: {'; '.join(outside)}." in said
+    (chain,) = json.loads(advise(spec, "--frames", "64,9000", "--json"))["chains"]
+    assert chain["beyond"] == outside and all(row["extrapolated"] for row in chain["rows"])
+    assert "Extrapolated" not in advise(REPOSITORY / "examples/chain.yaml")
+    messages = table(tmp_path / "t.csv", "stack-netperf,sr-iov,65536,1,38,", "north-south,sr-iov,64,9,16.2,33.8")
+    found = json.loads(advise("validate", messages, "--json"))
+    assert [row["extrapolated"] for row in found["rows"]] == [False, True] and len(found["beyond"]) == 1
+    assert found["interpolation_median_error"] is None, "two cells alone surround nothing"
+    assert "an interpolation unknown" in advise("validate", messages)
+    fitted = fit(PUBLISHED, read_table(messages), "a test", resamples=0).calibrated
+    assert (fitted.frames, fitted.messages, fitted.functions) == ((64, 64), (65536, 65536), (9, 9))
 
 
 def test_the_command_calibrates_from_hops(tmp_path: Path) -> None:
