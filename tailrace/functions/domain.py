@@ -35,6 +35,8 @@ class Nic:
     """The socket where QEMU listens for the switch, a TAP, or the PCI address of a device of the host's."""
     interface: str = VHOST_USER
     """What it is inside (`tailrace.spec.interface`)."""
+    stands_by: bool = False
+    """A virtual function may carry its frames (`tailrace.functions.failover`)."""
 
 
 @dataclass(frozen=True)
@@ -177,6 +179,10 @@ def domain_xml(setting: MachineSetting) -> str:
         _disks(devices, setting.disks)
     for number, nic in enumerate(setting.nics):
         (_host_device if passed_through(nic.interface) else _interface)(devices, number, nic)
+    for index, number in enumerate((number for number, nic in enumerate(setting.nics) if nic.stands_by), 1):
+        # A device that comes and goes needs a PCI Express slot; those of the first bus are for good.
+        slot = ElementTree.SubElement(devices, "controller", type="pci", index=str(index), model="pcie-root-port")
+        ElementTree.SubElement(slot, "alias", name=f"{SLOT}{number}")
     console = ElementTree.SubElement(devices, "serial", type="pty")
     ElementTree.SubElement(console, "log", file=str(setting.console), append="on")
     ElementTree.SubElement(devices, "serial", type="pty")
@@ -200,11 +206,25 @@ def domain_xml(setting: MachineSetting) -> str:
 
 _OURS = "ua-"
 """What the name of a device begins with that is not libvirt's own."""
+PORT, SLOT, FAILOVER = f"{_OURS}port", f"{_OURS}slot", f"{_OURS}failover"
+"""And those of ours, before the number of a port: that port, the slot for what may carry its frames, and that."""
+
+
+def alias(device: ElementTree.Element) -> str:
+    """The name of a device; empty: it has none."""
+    found = device.find("alias")
+    return found.get("name", "") if found is not None else ""
 
 
 def differing(before: str, now: str) -> list[str]:
-    """What of a domain is another than before, by where it stands: cputune/vcpupin, devices/interface."""
-    was, has = (_elements(ElementTree.fromstring(xml)) for xml in (before, now))
+    """What of a domain is another than before, by where it stands: cputune/vcpupin, devices/interface. What comes and
+    goes in front of ports is not looked at."""
+    domains = [ElementTree.fromstring(xml) for xml in (before, now)]
+    for devices in (found for domain in domains if (found := domain.find("devices")) is not None):
+        for each in devices.findall("hostdev"):
+            if alias(each).startswith(FAILOVER):
+                devices.remove(each)
+    was, has = map(_elements, domains)
     return sorted({at for at, _, _ in (was - has) + (has - was)})
 
 
@@ -270,8 +290,10 @@ def _interface(devices: ElementTree.Element, number: int, nic: Nic) -> None:
     else:
         ElementTree.SubElement(interface, "target", dev=nic.at, managed="no")
     ElementTree.SubElement(interface, "model", type="virtio" if vhost_user else nic.interface)
+    if nic.stands_by:
+        ElementTree.SubElement(interface, "teaming", type="persistent")
     ElementTree.SubElement(interface, "rom", enabled="no")
-    ElementTree.SubElement(interface, "alias", name=f"ua-port{number}")
+    ElementTree.SubElement(interface, "alias", name=f"{PORT}{number}")
     _place(interface, inner_address(number)).set("type", "pci")
 
 
@@ -280,8 +302,19 @@ def _host_device(devices: ElementTree.Element, number: int, nic: Nic) -> None:
     device = ElementTree.SubElement(devices, "hostdev", mode="subsystem", type="pci", managed="yes")
     ElementTree.SubElement(device, "driver", name="vfio")
     _place(ElementTree.SubElement(device, "source"), nic.at)
-    ElementTree.SubElement(device, "alias", name=f"ua-port{number}")
+    ElementTree.SubElement(device, "alias", name=f"{PORT}{number}")
     _place(device, inner_address(number)).set("type", "pci")
+
+
+def failover_device(port: int, address: str, bus: int) -> str:
+    """A virtual function of the host's, bound to vfio-pci, to be plugged into a bus in front of a port."""
+    device = ElementTree.Element("hostdev", mode="subsystem", type="pci", managed="no")
+    ElementTree.SubElement(device, "driver", name="vfio")
+    _place(ElementTree.SubElement(device, "source"), address)
+    ElementTree.SubElement(device, "teaming", type="transient", persistent=f"{PORT}{port}")
+    ElementTree.SubElement(device, "alias", name=f"{FAILOVER}{port}")
+    _place(device, f"0000:{bus:02x}:00.0").set("type", "pci")
+    return ElementTree.tostring(device, encoding="unicode")
 
 
 def _place(device: ElementTree.Element, address: str) -> ElementTree.Element:
@@ -317,7 +350,7 @@ def _without_msix(domain: ElementTree.Element, ports: Sequence[int]) -> None:
         return
     override = ElementTree.SubElement(domain, f"{{{QEMU}}}override")
     for number in ports:
-        device = ElementTree.SubElement(override, f"{{{QEMU}}}device", alias=f"ua-port{number}")
+        device = ElementTree.SubElement(override, f"{{{QEMU}}}device", alias=f"{PORT}{number}")
         front = ElementTree.SubElement(device, f"{{{QEMU}}}frontend")
         ElementTree.SubElement(front, f"{{{QEMU}}}property", name="vectors", type="unsigned", value="0")
 

@@ -366,8 +366,14 @@ def machine_setting(
     alone = high and not instance.stacked  # of those that share a CPU, one that is never left would starve the others
     own = place.cores if instance.latency != "normal" else ()
     ports = zip_longest(instance.ports, instance.interfaces, fillvalue=VHOST_USER)
+    behind = {each.port: each.mac for each in instance.failover}
     nics = tuple(
-        Nic(mac_address(name, number), uri.partition(":")[2], interface)
+        Nic(
+            behind.get(number) or mac_address(name, number),
+            uri.partition(":")[2],
+            interface,
+            stands_by=number in behind,
+        )
         for number, (uri, interface) in enumerate(ports)
     )
     return MachineSetting(

@@ -18,6 +18,7 @@ from pydantic import BaseModel
 from tailrace.errors import Mistake
 from tailrace.resources.hugepages import PAGE_KIB
 from tailrace.resources.place import Place
+from tailrace.resources.virtual_functions import Failover
 from tailrace.spec.kind import Network
 from tailrace.state.launch import Launcher
 from tailrace.state.record import Process, State
@@ -164,6 +165,8 @@ class Instance:
     """What it goes on from; None: it starts anew."""
     interfaces: tuple[str, ...] = ()
     """What a machine's guest sees as each of its ports (`tailrace.spec.interface`)."""
+    failover: tuple[Failover, ...] = ()
+    """Of a machine: the ports in front of which there may be a virtual function."""
     driver: Literal["dpdk", "linux"] = "dpdk"
     """Whose drivers these have in a machine."""
     plugged: int | None = None

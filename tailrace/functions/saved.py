@@ -241,7 +241,11 @@ def domain_like(domain: str, setting: MachineSetting, where: str, *, copy: bool 
     if kind is None or not _KIND.fullmatch(kind.get("machine", "")):
         raise Mistake(f"{where}: is no machine of Tailrace's")
     here.find("os/type").set("machine", kind.get("machine", ""))  # type: ignore[union-attr]
-    here.find("devices").extend(was.findall("devices/controller[@type='pci']"))  # type: ignore[union-attr]
+    devices = here.find("devices")
+    assert devices is not None
+    for each in devices.findall("controller[@type='pci']"):
+        devices.remove(each)
+    devices.extend(was.findall("devices/controller[@type='pci']"))
     for old, new in zip(was.findall("devices/interface"), here.findall("devices/interface"), strict=True):
         mac = old.find("mac")
         if not copy and mac is not None:
@@ -251,11 +255,17 @@ def domain_like(domain: str, setting: MachineSetting, where: str, *, copy: bool 
     return here
 
 
+def _kind_of_port(port: ElementTree.Element) -> str:
+    model, behind = port.find("model"), port.find("teaming") is not None
+    kind = f"{port.get('type')} {'' if model is None else model.get('type')}"
+    return f"{kind} behind a virtual function" if behind else kind
+
+
 def _compared(domain: ElementTree.Element) -> tuple[str | int | None, ...]:
     """What makes it the machine that it is, by _COMPARED."""
     function = _FUNCTION.search(domain.findtext("os/cmdline", ""))
-    ports = [(each.get("type"), each.find("model")) for each in domain.findall("devices/interface")]
-    kinds = ", ".join(f"{kind} {'' if model is None else model.get('type')}" for kind, model in ports)
+    ports = domain.findall("devices/interface")
+    kinds = ", ".join(map(_kind_of_port, ports))
     words = function[1].replace(",", " ") if function else "none of Tailrace's"
     disks = len(domain.findall("devices/disk"))
     firmware = "bios" if domain.find("os/loader") is None else "uefi"

@@ -139,6 +139,7 @@ def _differing(name: str, here: FunctionFacts, there: FunctionFacts) -> _Found:
         ("function", "runs", here.runs, there.runs),
         ("function", "settings", " ".join(here.settings), " ".join(there.settings)),
         ("device", "interface", ", ".join(here.interfaces), ", ".join(there.interfaces)),
+        ("device", "failover", ", ".join(here.failover), ", ".join(there.failover)),
         ("device", "driver", here.driver, there.driver),
         ("device", "domain", here.domain, there.domain),
         ("memory", "memory", f"{here.memory_bytes >> 20}MiB", f"{there.memory_bytes >> 20}MiB"),

@@ -57,6 +57,8 @@ class FunctionFacts:
     """The NUMA node that it is on; None: the host has one."""
     page_kib: int = hugepages.PAGE_KIB
     """The size of its huge pages."""
+    failover: tuple[str, ...] = ()
+    """The ports in front of which there may be a virtual function, each with the address of both."""
 
 
 @dataclass(frozen=True)
@@ -162,7 +164,8 @@ def bound_devices(domain: ElementTree.Element) -> tuple[str, ...]:
         if device.tag == "disk":
             found.append(f"disk {_source(source)}")
         elif device.tag == "hostdev":
-            found.append(f"passthrough {_source(source)}")
+            if device.find("teaming") is None:  # else it is unplugged before
+                found.append(f"passthrough {_source(source)}")
         elif device.tag in ("filesystem", "redirdev", "shmem", "tpm", "vsock"):
             found.append(f"device {device.tag}")
     return tuple(found[:_MOST_DEVICES])
@@ -204,6 +207,7 @@ def _function(plan: Plan, planned: PlannedFunction) -> FunctionFacts:
         own_cpus=place.mode == "poll" and len(place.cores) >= planned.cpus,
         node=traits.node(place.core) if traits.several_nodes else None,
         page_kib=planned.page_kib,
+        failover=tuple(f"{port} ({mac})" for port, mac in planned.failover_ports),
     )
 
 

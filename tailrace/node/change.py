@@ -20,6 +20,7 @@ from tailrace.functions.runtimes import STARTERS, has_namespace
 from tailrace.functions.show import tell
 from tailrace.functions.threads import WAIT_MS, Resized
 from tailrace.node.difference import Difference
+from tailrace.node.failovers import plug_failovers
 from tailrace.plan.planned import Plan
 from tailrace.process.control import ControlLost
 from tailrace.process.process import undisturbed
@@ -100,6 +101,7 @@ def change_over(
         problems = _end_old(state, node.plan, wanted.config, wanted.stop)
         state.record.changing = None
         state.save()
+    node.notes += plug_failovers(state, node.plan)
     if problems:
         raise Failure(f"the change is made, but not everything old has ended: {'; '.join(problems)}")
     return base

@@ -180,7 +180,9 @@ def _users(plan: Plan) -> Iterator[_User]:
         place = where.functions[each.name]
         runtime = STARTERS[each.runs]
         size = runtime.ordinary_bytes(each.memory_bytes, each.tables_mib, huge=plan.huge)
-        nics = [nic for uri in each.interfaces if passed_through(uri) for nic in _nics(uri)]
+        own = [uri for uri in each.interfaces if passed_through(uri)]
+        own += [f"pci:{one.vf.address}" for one in each.failover if one.vf is not None]
+        nics = [nic for uri in own for nic in _nics(uri)]
         pages = (each.page_kib, plan.pages_for(each))
         yield _User(f"functions.{each.name}", place, _polls(place), -(-size >> 20), pages, nics, runtime.reserves)
 

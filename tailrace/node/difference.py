@@ -279,6 +279,8 @@ def _process_change(was: PlannedFunction, now: PlannedFunction, old: Plan | None
         said.append(f"cpus.stacked: {json.dumps(was.stacked)} → {json.dumps(now.stacked)}")
     if was.interfaces != now.interfaces:
         said.append(f"interface: {', '.join(was.interfaces)} → {', '.join(now.interfaces)}")
+    if was.failover_ports != now.failover_ports:
+        said.append(f"failover: {_failover_words(was)} → {_failover_words(now)}")
     if was.driver != now.driver:
         said.append(f"driver: {was.driver} → {now.driver}")
     if was.queues != now.queues:
@@ -286,6 +288,10 @@ def _process_change(was: PlannedFunction, now: PlannedFunction, old: Plan | None
     if old is not None and old.placement.functions.get(now.name) != new.placement.functions[now.name]:
         said.append(f"it moves to {new.placement.functions[now.name].words}")
     return (*said, "a new one takes its place")
+
+
+def _failover_words(function: PlannedFunction) -> str:
+    return ", ".join(f"{port} ({mac})" for port, mac in function.failover_ports) or "none"
 
 
 def _priority_words(function: PlannedFunction) -> str:

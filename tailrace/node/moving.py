@@ -23,6 +23,7 @@ from tailrace.migrate.checks import Reason, reasons
 from tailrace.migrate.facts import Facts, as_data, facts_of
 from tailrace.node.change import end_processes
 from tailrace.node.client import Client, Said
+from tailrace.node.failovers import unplugged
 from tailrace.node.operations import (
     Applied,
     changing,
@@ -247,21 +248,24 @@ def move(held: Held, name: str, host: str, limits: Limits, tell: Callable[[str],
             raise Unmovable(name, host, found)
         name, _ = only_one(node, name)
         process = running_process(node.state, name)
-        reception = _Reception(other.connect(), name, hypervisor.machine_xml(process.outside))
-        with (
-            closing(reception.client),
-            closing(other.connect()) as going,
-            closing(other.connect()) as forwarding,
-            _parked(node.state, process, name) as parking,
-        ):
-            with _received(reception, parking, name, host):
-                uri, memory_uri = other.libvirt(there)
-                to = Destination(uri, reception.place["domain"], reception.place["name"], memory_uri)
-                _send(Outgoing(process.outside, to, limits), reception, parking, name, host, tell)
-            sent = time.monotonic()
-            with undisturbed():
-                forwarded = _forward(parking, forwarding, name)
-                _hand_over(node.state, process.name, name, going, reception)
+        with unplugged(process, node.plan.function(name).failover) as without:
+            if without:
+                tell(f"{name}: unplugged {', '.join(without)}; its ports carry all")
+            reception = _Reception(other.connect(), name, hypervisor.machine_xml(process.outside))
+            with (
+                closing(reception.client),
+                closing(other.connect()) as going,
+                closing(other.connect()) as forwarding,
+                _parked(node.state, process, name) as parking,
+            ):
+                with _received(reception, parking, name, host):
+                    uri, memory_uri = other.libvirt(there)
+                    to = Destination(uri, reception.place["domain"], reception.place["name"], memory_uri)
+                    _send(Outgoing(process.outside, to, limits), reception, parking, name, host, tell)
+                sent = time.monotonic()
+                with undisturbed():
+                    forwarded = _forward(parking, forwarding, name)
+                    _hand_over(node.state, process.name, name, going, reception)
     lead_around(held)
     ended = time.monotonic()
     taken = reception.taken or {}

@@ -18,6 +18,7 @@ from tailrace.functions.threads import Resized
 from tailrace.node.change import change_over, end_processes, recover
 from tailrace.node.claiming import check_free, claim_plans
 from tailrace.node.difference import Difference, difference
+from tailrace.node.failovers import plug_failovers
 from tailrace.node.outages import count_outages, keep_lost
 from tailrace.node.running import Node, quietly, reserve_each
 from tailrace.node.status import changed_outside
@@ -184,12 +185,14 @@ def _taken_up(state: State) -> tuple[Node, list[str]]:
 
 
 def _made_again(state: State, plan: Plan) -> list[str]:
-    """What is to be said of virtual functions that had gone. Where they cannot be made again, nothing else waits."""
+    """What is to be said of virtual functions that had gone, or are to be in front of a port and are not. Where they
+    cannot be made again, nothing else waits."""
     try:
         names = ", ".join(_make_again(state, plan))
     except TailraceError as error:
         return [f"virtual functions that had gone cannot be made again: {error}"]
-    return [f"virtual functions that had gone are made again: {names}"] if names else []
+    said = [f"virtual functions that had gone are made again: {names}"] if names else []
+    return said + plug_failovers(state, plan)
 
 
 def _make_again(state: State, plan: Plan) -> list[str]:
@@ -203,7 +206,11 @@ def make_functions_again(held: Held) -> list[str]:
     """Makes virtual functions again that went with a reset of their card, for the switch to open; returns which. Raises
     Failure, Mistake."""
     state = held.state()
-    return _make_again(state, Plan.read(state.record.plan))
+    plan = Plan.read(state.record.plan)
+    made = _make_again(state, plan)
+    if made and (problems := plug_failovers(state, plan)):
+        raise Failure("; ".join(problems))
+    return made
 
 
 def _ended(state: State) -> list[str]:

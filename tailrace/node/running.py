@@ -282,6 +282,7 @@ class Node:
             memory_bytes=planned.memory_bytes,
             huge=plan.huge,
             interfaces=planned.interfaces,
+            failover=planned.failover,
             driver=planned.driver,
             group=group_for(self.state, planned.name),
             image=planned.image,

@@ -36,7 +36,7 @@ from tailrace.process.process import real_time_refusal
 from tailrace.resources.ledger import exclusive_of_others, polled_on
 from tailrace.resources.place import FUNCTION_PRIORITY, Placement, TooFewCpus, keep_places, place, with_shared
 from tailrace.resources.topology import Cpu
-from tailrace.resources.virtual_functions import FunctionRefused, PlannedVf, locate
+from tailrace.resources.virtual_functions import Failover, FunctionRefused, PlannedVf, locate
 from tailrace.spec.interface import passed_through
 from tailrace.spec.model import MOST_REPLICAS, TESTER_ENDS, Function, Port, Spec, replica_name
 from tailrace.spec.port import Device
@@ -502,6 +502,7 @@ class _Maker:
         """The same, where each virtual function says how many its card needs for all. A device that two have is
         noted."""
         vfs = [port.vf for port in ports if port.vf is not None] + [vf for each in functions for vf in each.vfs]
+        vfs += [one.vf for each in functions for one in each.failover if one.vf is not None]
         if not vfs:
             return ports, functions
         need: dict[str, int] = {}
@@ -511,6 +512,12 @@ class _Maker:
         users = [(("ports", port.name), uri) for port in ports for uri in port.devices]
         users += [
             (("functions", each.function), uri) for each in functions for uri in each.interfaces if passed_through(uri)
+        ]
+        users += [
+            (("functions", each.function), f"pci:{one.vf.address}")
+            for each in functions
+            for one in each.failover
+            if one.vf is not None
         ]
         for at, uri in users:
             if uri in has:
@@ -522,7 +529,16 @@ class _Maker:
 
         return (
             [port if port.vf is None else replace(port, vf=counted(port.vf)) for port in ports],
-            [replace(each, vfs=tuple(map(counted, each.vfs))) for each in functions],
+            [
+                replace(
+                    each,
+                    vfs=tuple(map(counted, each.vfs)),
+                    failover=tuple(
+                        one if one.vf is None else replace(one, vf=counted(one.vf)) for one in each.failover
+                    ),
+                )
+                for each in functions
+            ],
         )
 
     def _stands_for(self, port: str, chain: str, index: int) -> None:
@@ -600,6 +616,14 @@ class _Maker:
             tuple(found.values()),
         )
 
+    def _failover(self, name: str, function: Function) -> tuple[Failover, ...]:
+        found = []
+        for port, each in function.failover.items():
+            wanted = each.function
+            vf = None if wanted is None else self._vf(("functions", name, "failover", str(port)), wanted)
+            found.append(Failover(port, each.mac, vf and replace(vf, comes_and_goes=True)))
+        return tuple(found)
+
     def _queues(self, function: Function | None, port: Port) -> int:
         return max(port.queues, self._threads(function) if function is not None else 1)
 
@@ -628,6 +652,7 @@ class _Maker:
             function = self.spec.functions[name]
             queues = [self._queues(function, self.spec.ports.get(port, Port())) for port in function.port_names(name)]
             interfaces, vfs = self._interfaces(name, function.interfaces)
+            failover = self._failover(name, function)
             for index, (number, state) in enumerate(function.replicas.items()):
                 replica = replica_name(name, number)
                 cpus = function.cpus
@@ -661,6 +686,7 @@ class _Maker:
                         busy=cpus.busy,
                         stacked=cpus.stacked,
                         vfs=vfs,
+                        failover=failover,
                         migratable=function.migratable,
                         arrives=function.arrives,
                         page_kib=function.page_kib,

@@ -22,7 +22,7 @@ from tailrace.plan.capabilities import capabilities
 from tailrace.resources.hugepages import PAGE_KIB, PAGE_MIB, Wanted, size_words
 from tailrace.resources.ledger import Polled
 from tailrace.resources.place import Place, Placement
-from tailrace.resources.virtual_functions import PlannedVf
+from tailrace.resources.virtual_functions import Failover, PlannedVf
 from tailrace.spec.kind import Network
 from tailrace.spec.match import NAMES
 from tailrace.spec.model import TESTER_ENDS
@@ -143,6 +143,8 @@ class PlannedFunction:
     """Of a machine: its virtual CPUs may share CPUs at any latency level."""
     vfs: tuple[PlannedVf, ...] = ()
     """The virtual functions among its interfaces."""
+    failover: tuple[Failover, ...] = ()
+    """Of a machine: the virtual functions in front of its ports."""
     migratable: bool = True
     """Of a machine: it may move to another node."""
     arrives: bool = False
@@ -170,6 +172,11 @@ class PlannedFunction:
         return STARTERS[self.runs].cpus_of(place, self.cpus, self.most_cpus)
 
     @property
+    def failover_ports(self) -> tuple[tuple[int, str], ...]:
+        """The ports in front of which there may be a virtual function, with the address of both."""
+        return tuple((each.port, each.mac) for each in self.failover)
+
+    @property
     def what(self) -> str:
         """What it does, or what it starts from."""
         return self.kind or f"image {self.image}"
@@ -190,6 +197,7 @@ class PlannedFunction:
             self.settings,
             self.latency,
             self.interfaces,
+            self.failover_ports,
             self.driver,
             self.domain,
             self.network,
@@ -285,6 +293,9 @@ class Plan:
         found = {f"ports.{port.name}": port.vf for port in self.ports if port.vf is not None}
         for each in self.functions:
             found |= {f"functions.{each.function}.interface.{vf.name}": vf for vf in each.vfs}
+            found |= {
+                f"functions.{each.function}.failover.{one.port}": one.vf for one in each.failover if one.vf is not None
+            }
         return found
 
     @property

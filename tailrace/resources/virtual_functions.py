@@ -85,10 +85,23 @@ class PlannedVf:
     """How many the card needs for all."""
     settings: dict[str, Any] = field(default_factory=dict)
     """What the card is to do with it (`tailrace.spec.virtual_function`)."""
+    comes_and_goes: bool = False
+    """A machine has it for a while (`tailrace.functions.failover`), and it has an address only then."""
 
     @property
     def name(self) -> str:
         return f"{self.of}/{self.number}"
+
+
+@dataclass(frozen=True)
+class Failover:
+    """What carries the frames of a machine's vhost-user port while there is one."""
+
+    port: int
+    mac: str
+    """Of both."""
+    vf: PlannedVf | None
+    """None: nothing does on this node."""
 
 
 def locate(tree: Tree, of: str, number: int) -> tuple[str, str]:

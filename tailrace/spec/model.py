@@ -14,6 +14,7 @@ from pydantic import BeforeValidator, Field, WithJsonSchema, field_validator, mo
 
 from tailrace.spec import units
 from tailrace.spec.balancer import Balancer
+from tailrace.spec.failover import Failovers
 from tailrace.spec.fields import (
     Duration,
     Model,
@@ -373,6 +374,12 @@ class Function(Model):
         "{passthrough: PCI-ADDRESS}, or {passthrough: CARD/NUMBER} for a virtual function: a device of this machine's "
         "own, which is no port of the switch. A process may have vhost-user and passthrough",
     )
+    failover: Failovers = Field(
+        {},
+        validate_default=False,
+        description="of a machine, by the number of a vhost-user port: a virtual function that carries its frames "
+        "while there is one (docs/sriov.md)",
+    )
     driver: Literal["dpdk", "linux"] = Field(
         "dpdk",
         description="whose drivers a machine's ports have inside. dpdk: DPDK's, in the function; linux: Linux's own, "
@@ -553,6 +560,28 @@ class Function(Model):
             raise ValueError(f"{own[0]} is one device for {len(self.replicas)} replicas; expected one replica")
         if self.on_failure == "block" and set(self.interface) != {VHOST_USER}:
             raise ValueError("on_failure: frames wait at vhost-user ports only; expected drop or bypass")
+        return self
+
+    @model_validator(mode="after")
+    def _failover_fits(self) -> Function:
+        if not self.failover:
+            return self
+        if "failover" not in self.runtime.words:
+            raise ValueError("failover: only machines are given devices; expected none, or `runs: machine`")
+        if self.driver != "linux" and not self.disk:
+            raise ValueError(
+                "failover: Linux inside makes one interface of both, and DPDK's drivers do not; expected `driver: "
+                "linux`, or a disk of your own"
+            )
+        if len(self.replicas) > 1:
+            raise ValueError("failover: each function is one device, of one replica; expected one replica")
+        fit = [number for number, each in enumerate(self.interfaces) if each == VHOST_USER]
+        if wrong := [port for port in self.failover if port not in fit]:
+            expected = ", ".join(map(str, fit)) or "none"
+            raise ValueError(f"failover: {wrong[0]} is no vhost-user port of its; expected {expected}")
+        macs = [each.mac for each in self.failover.values()]
+        if len({*macs}) < len(macs):
+            raise ValueError("failover: two ports have one mac; expected each once")
         return self
 
     @model_validator(mode="after")

@@ -39,7 +39,18 @@ RUNTIMES = {
     "container": Runtime(frozenset({"image", "command"}), own_images=("",), threads=True),
     "machine": Runtime(
         frozenset(
-            {"image", "interface", "passthrough", "driver", "domain", "priority", "pages", "migratable", "arrives"}
+            {
+                "image",
+                "interface",
+                "passthrough",
+                "failover",
+                "driver",
+                "domain",
+                "priority",
+                "pages",
+                "migratable",
+                "arrives",
+            }
         ),
         own_images=DISKS,
         boots=True,

@@ -155,6 +155,8 @@ def _take(state: State, tree: Tree, card: CardSettings, wanted: PlannedVf, *, li
         thing = _recorded(state, tree, card, interface, wanted)
         # As found, where another plan has set what this one does not.
         settings = {word: thing.before[word] for word in thing.changed if word in thing.before} | wanted.settings
+        if wanted.comes_and_goes:
+            settings.pop("mac", None)
 
         def changing(words: Sequence[str]) -> None:
             nonlocal thing
@@ -162,6 +164,8 @@ def _take(state: State, tree: Tree, card: CardSettings, wanted: PlannedVf, *, li
             state.alter(thing, now)
             thing = now
 
+        if wanted.comes_and_goes and "mac" not in thing.changed:
+            changing(["mac"])
         refused += [
             FunctionRefused(Why.REFUSED, f"{wanted.name}: {why}")
             for why in _set(card, interface, wanted.number, settings, changing)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -14,6 +15,7 @@ from two_nodes import Node, kill, two_nodes
 
 from tailrace.bench.hub import Hub
 from tailrace.bench.migration import spec_of
+from tailrace.functions import agent
 
 pytestmark = [
     *needs_a_node,
@@ -25,10 +27,9 @@ RATE = 250
 """Frames a second: an emulated machine keeps up."""
 
 
-@pytest.fixture(scope="module")
-def nodes(tailrace: Path, images: Path) -> Iterator[tuple[Node, Node]]:
-    """A chain through the machine on one; the same chain on the other, which has none."""
-    del images
+@contextmanager
+def both_up(tailrace: Path, more: str = "") -> Iterator[tuple[Node, Node]]:
+    """A chain through the machine on one; the same chain on the other, which has none. `more`: words of the machine."""
     network = Network()
     try:
         for host in ("one", "two"):
@@ -36,10 +37,18 @@ def nodes(tailrace: Path, images: Path) -> Iterator[tuple[Node, Node]]:
                 network.pair(f"{host}{side}", f"{host}{side}p")
         with two_nodes(tailrace, network) as (one, two):
             for core, (host, node) in enumerate((("one", one), ("two", two))):
-                node("up", node.spec(spec_of(core, (f"{host}0", f"{host}1"), node is two)))
+                text = spec_of(core, (f"{host}0", f"{host}1"), node is two)
+                node("up", node.spec(text.replace("latency: normal", f"latency: normal{more}")))
             yield one, two
     finally:
         network.end()
+
+
+@pytest.fixture(scope="module")
+def nodes(tailrace: Path, images: Path) -> Iterator[tuple[Node, Node]]:
+    del images
+    with both_up(tailrace) as made:
+        yield made
 
 
 @pytest.fixture
@@ -207,3 +216,25 @@ def test_one_copy_runs_whoever_is_killed(
     traffic.wait_from(place(nodes))
     where = place(nodes)
     assert not nodes[1 - where].machines(), "nothing is left of the other one"
+
+
+@pytest.mark.whole
+def test_a_port_that_stands_by_moves(tailrace: Path, images: Path) -> None:
+    """No virtual function is there on either node: the ports carry all, by the interface that stands for both."""
+    del images
+    macs = ("02:00:00:00:00:0a", "02:00:00:00:00:0b")
+    failover = ", ".join(f"{port}: {{mac: '{mac}'}}" for port, mac in enumerate(macs))
+    with both_up(tailrace, f", driver: linux, failover: {{{failover}}}") as nodes:
+        one, two = nodes
+        hub = Hub(one.network.name, ["one0p", "two0p"], ["one1p", "two1p"], RATE)
+        try:
+            hub.wait_from(0)
+            # Before the bridge is one interface for both, of each port.
+            joined = agent.ask(one.state / "logs/first.agent", "ls -d /sys/class/net/bridge/lower_*/lower_* | wc -l")
+            assert joined.strip() == str(len(macs))
+            one("migrate", "first", two.state)
+            hub.wait_from(1)
+            frames = hub.account()
+            assert (frames.lost, frames.duplicate, frames.out_of_sequence) == (0, 0, 0), frames
+        finally:
+            hub.end()

@@ -1,0 +1,222 @@
+"""A virtual function in front of a machine's port: what a spec says, what libvirt is told, and when the card is."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from types import SimpleNamespace
+from xml.etree import ElementTree
+
+import pytest
+from sriov_kernel import CARD, ROOT, SriovKernel, function_at
+from test_card_functions import AS_MADE, Card, undo
+from test_machines import SETTING
+from test_migrate import FUNCTION, HERE, THERE, found
+
+from tailrace.errors import Failure, Mistake
+from tailrace.functions import failover
+from tailrace.functions.domain import Nic, differing, domain_xml, failover_device
+from tailrace.functions.failover import NO_MAC, plug, plugged, replug, slot_of, unplug
+from tailrace.migrate.facts import bound_devices
+from tailrace.plan.make import make_plan
+from tailrace.plan.planned import Plan
+from tailrace.process import hypervisor
+from tailrace.resources.topology import Cpu
+from tailrace.resources.virtual_functions import Failover, PlannedVf
+from tailrace.spec.load import parse_located
+from tailrace.state.card_functions import take_functions
+from tailrace.state.record import State
+
+MAC = "02:00:00:00:00:0b"
+SPEC = f"""\
+ports: {{left: {{vf: ens1f0/0}}}}
+functions:
+  fw:
+    kind: skeleton
+    runs: machine
+    driver: linux
+    failover: {{0: {{mac: '{MAC}', vf: {{of: ens1f0, number: 2, trust: true}}}}}}
+bridges: {{b: [left, fw.0]}}
+"""
+FRONT = Failover(0, MAC, PlannedVf("ens1f0", CARD, 2, function_at(2), 3))
+WITH_SLOT = replace(SETTING, nics=(Nic(MAC, "/s/0", stands_by=True), SETTING.nics[1]))
+
+
+def plan_of(text: str, kernel: SriovKernel) -> Plan:
+    spec, document = parse_located(text, "s.yaml")
+    cpus = [Cpu(number, core=number) for number in range(4)]
+    return make_plan(spec, cpus=cpus, real_time=None, document=document, tree=kernel)
+
+
+def test_the_function_and_the_port_have_one_address(kernel: SriovKernel) -> None:
+    plan = plan_of(SPEC, kernel)
+    (fw,) = plan.functions
+    (front,) = fw.failover
+    assert front == Failover(
+        0, MAC, PlannedVf("ens1f0", CARD, 2, function_at(2), 3, {"trust": True}, comes_and_goes=True)
+    ) and fw.ports == ("fw.0", "fw.1")
+    assert plan.vfs["functions.fw.failover.0"] == front.vf and plan.vfs["ports.left"].functions == 3
+    assert Plan.read(plan.as_data()) == replace(plan, beside=None)
+
+
+@pytest.mark.parametrize(
+    ("was", "now", "said"),
+    [
+        ("runs: machine\n    driver: linux", "runs: container", "failover: only machines are given devices"),
+        ("driver: linux", "driver: dpdk", "failover: Linux inside makes one interface of both"),
+        ("{0: {mac", "{2: {mac", "failover: 2 is no vhost-user port of its; expected 0, 1"),
+        ("driver: linux", "driver: linux\n    interface: [virtio, vhost-user]", "failover: 0 is no vhost-user port"),
+        ("driver: linux", "driver: linux\n    replicas: 2", "of one replica; expected one replica"),
+        (f"mac: '{MAC}', ", "", "mac"),
+        ("number: 2,", "number: 2, mac: '02:00:00:00:00:0c',", "vf has the mac 02:00:00:00:00:0c"),
+        ("number: 2,", "number: 0,", f"pci:{function_at(0)} is 'left''s already"),
+        ("number: 2,", "number: 8,", "functions.fw.failover.0: ens1f0 has at most 8 virtual functions"),
+        ("}}\nbridges", f"}}, 1: {{mac: '{MAC}'}}}}\nbridges", "failover: two ports have one mac"),
+    ],
+)
+def test_a_failover_that_cannot_be(kernel: SriovKernel, was: str, now: str, said: str) -> None:
+    assert was in SPEC
+    with pytest.raises(Mistake) as raised:
+        plan_of(SPEC.replace(was, now), kernel)
+    assert said in str(raised.value)
+
+
+def test_a_node_without_a_function_has_the_port_alone(kernel: SriovKernel) -> None:
+    text = SPEC.replace(", vf: {of: ens1f0, number: 2, trust: true}", "")
+    plan = plan_of(text, kernel)
+    assert plan.functions[0].failover == (Failover(0, MAC, None),) and list(plan.vfs) == ["ports.left"]
+    assert replug("machine", plan.functions[0].failover) == [], "nobody is asked"
+
+
+def test_the_port_stands_by_and_has_a_slot_before_it() -> None:
+    xml = domain_xml(WITH_SLOT)
+    first, second = ElementTree.fromstring(xml).iterfind("devices/interface")
+    assert first.find("teaming").attrib == {"type": "persistent"} and second.find("teaming") is None  # type: ignore[union-attr]
+    assert slot_of(xml, 0) == 1
+    with pytest.raises(Failure, match="port 1 has no slot"):
+        slot_of(xml, 1)
+    with_device = xml.replace("</devices>", failover_device(0, "0000:3b:02.1", 1) + "</devices>")
+    device = ElementTree.fromstring(with_device).find("devices/hostdev")
+    assert device is not None and device.get("managed") == "no", "it stays bound to vfio-pci"
+    assert device.find("teaming").attrib == {"type": "transient", "persistent": "ua-port0"}  # type: ignore[union-attr]
+    assert plugged(with_device) == {0} and plugged(xml) == set()
+    assert differing(xml, with_device) == [], "it comes and goes"
+    assert bound_devices(ElementTree.fromstring(with_device)) == (), "it is unplugged before a move"
+
+
+class Machine:
+    """libvirt's, of which a device goes when its system has been asked often enough; None: never."""
+
+    def __init__(self, patience: int | None = 2) -> None:
+        self.xml, self.patience = domain_xml(WITH_SLOT), patience
+        self.leaving: dict[str, int] = {}
+        self.refuses = False
+
+    def XMLDesc(self) -> str:
+        for name, left in list(self.leaving.items()):
+            self.leaving[name] = left - 1
+            if left <= 0:
+                devices = ElementTree.fromstring(self.xml)
+                inside = devices.find("devices")
+                assert inside is not None
+                for each in inside.findall("hostdev"):
+                    inside.remove(each)
+                self.xml = ElementTree.tostring(devices, encoding="unicode")
+                del self.leaving[name]
+        return self.xml
+
+    def attachDeviceFlags(self, device: str, flags: int) -> None:
+        assert flags == 1
+        if self.refuses:
+            raise Refuses("no slot")
+        self.xml = self.xml.replace("</devices>", device + "</devices>")
+
+    def detachDeviceAlias(self, name: str, flags: int) -> None:
+        assert flags == 1 and name == "ua-failover0"
+        if self.patience is not None:
+            self.leaving[name] = self.patience
+
+
+class Refuses(Exception):
+    """libvirt does not do it."""
+
+
+@pytest.fixture
+def machine(monkeypatch: pytest.MonkeyPatch) -> Machine:
+    made = Machine()
+    binding = SimpleNamespace(libvirtError=Refuses, VIR_DOMAIN_AFFECT_LIVE=1)
+    monkeypatch.setattr(hypervisor, "library", lambda: binding)
+    monkeypatch.setattr(hypervisor, "connect", lambda: SimpleNamespace(lookupByName=lambda _: made))
+    return made
+
+
+@pytest.fixture
+def card(kernel: SriovKernel) -> Card:
+    kernel.write(f"{ROOT}/{CARD}/sriov_numvfs", "3")
+    return Card()
+
+
+def test_the_card_has_the_address_while_the_function_is_plugged(
+    machine: Machine, kernel: SriovKernel, card: Card
+) -> None:
+    plug("m", FRONT, kernel, card)
+    assert plugged(machine.xml) == {0} and card.settings[2]["mac"] == MAC
+    assert replug("m", [FRONT], kernel, card) == [] and machine.xml.count("<hostdev") == 1
+    assert unplug("m", [FRONT], kernel, card) == [FRONT]
+    assert plugged(machine.xml) == set() and card.settings[2]["mac"] == NO_MAC
+    assert unplug("m", [FRONT], kernel, card) == [], "none is there"
+    assert replug("m", [FRONT], kernel, card) == [] and card.settings[2]["mac"] == MAC
+
+
+def test_no_change_touches_the_address_of_one_that_is_plugged(
+    machine: Machine, kernel: SriovKernel, card: Card, state: State
+) -> None:
+    kernel.write(f"{ROOT}/{CARD}/sriov_numvfs", "0")
+    kernel.write(f"{ROOT}/{CARD}/sriov_numvfs", "3")
+    plan = plan_of(SPEC, kernel)
+    take_functions(state, plan.vfs, kernel, card)
+    assert card.settings[2]["mac"] == AS_MADE["mac"] and card.settings[2]["trust"]
+    plug("m", plan.functions[0].failover[0], kernel, card)
+    assert plugged(machine.xml) == {0}
+    take_functions(state, plan.vfs, kernel, card)
+    assert card.settings[2]["mac"] == MAC
+    assert undo(state, kernel, card) == []
+    assert card.settings[2] == AS_MADE, "and it is given back"
+
+
+def test_a_system_that_does_not_let_go_keeps_it(
+    machine: Machine, kernel: SriovKernel, card: Card, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(failover, "UNPLUG_SECONDS", 0.0)
+    machine.patience = None
+    plug("m", FRONT, kernel, card)
+    with pytest.raises(Failure, match=r"has not let go of the virtual function of port 0 in 0 s; it needs the drivers"):
+        unplug("m", [FRONT], kernel, card)
+    assert plugged(machine.xml) == {0} and card.settings[2]["mac"] == MAC
+
+
+def test_what_cannot_be_plugged_is_said_and_the_port_carries_all(
+    machine: Machine, kernel: SriovKernel, card: Card
+) -> None:
+    machine.refuses = True
+    (said,) = replug("m", [FRONT], kernel, card)
+    assert "port 0 has no virtual function, and carries its frames itself: libvirt does not plug" in said
+    assert card.settings[2]["mac"] == NO_MAC
+    kernel.write(f"{ROOT}/{CARD}/sriov_numvfs", "0")
+    (said,) = replug("m", [FRONT], kernel, card)
+    assert "virtual function ens1f0/2 is not there" in said
+
+
+def test_a_card_that_refuses_the_address_keeps_nothing_from_moving(machine: Machine, kernel: SriovKernel) -> None:
+    assert not plugged(machine.xml)
+    kernel.write(f"{ROOT}/{CARD}/sriov_numvfs", "3")
+    card = Card("mac")
+    plug("m", FRONT, kernel, card)
+    assert unplug("m", [FRONT], kernel, card) == [FRONT]
+
+
+def test_both_nodes_have_the_address_and_either_may_have_no_function() -> None:
+    behind = replace(FUNCTION, failover=(f"0 ({MAC})",))
+    here, there = replace(HERE, function=behind), replace(THERE, function=behind)
+    assert found(here, there) == []
+    ((kind, text),) = found(here, THERE)
+    assert kind == "device" and f"failover is 0 ({MAC}) here and none there" in text
