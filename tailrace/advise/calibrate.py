@@ -195,18 +195,29 @@ def middle(errors: Sequence[float]) -> float:
     return median(errors) if errors else 0.0
 
 
-def worker_machine(name: str, points: Sequence[tuple[int, float]], source: str) -> Machine:
-    """A machine with Tailrace's switch, of sizes of frames with the ns that a hop took: two sizes or more. The line
-    through them is that of least squares."""
+def worker_machine(
+    name: str,
+    points: Sequence[tuple[int, float]],
+    source: str,
+    functions: Sequence[tuple[int, float]] = (),
+) -> Machine:
+    """A machine with Tailrace's switch, of sizes of frames with the ns that a hop took, and where these were the limit,
+    those that functions took for one: two sizes or more."""
+    parameters = _line("worker", points) | (_line("function", functions) if len(functions) > 1 else {})
+    return Machine(
+        name=name,
+        calibrated=Calibrated(frames=span_of([size for size, _ in points])),
+        parameters={each: Value(value=_short(value), source=source) for each, value in parameters.items()},
+    )
+
+
+def _line(what: str, points: Sequence[tuple[int, float]]) -> dict[str, float]:
+    """What takes so many ns for frames of these sizes: for the shortest, and for each byte above it. The line through
+    them is that of least squares."""
     sizes, times = [size - SHORTEST for size, _ in points], [time for _, time in points]
     centre, mean = sum(sizes) / len(sizes), sum(times) / len(times)
     slope = sum((size - centre) * (time - mean) for size, time in zip(sizes, times, strict=True))
     slope /= sum((size - centre) ** 2 for size in sizes)
     slope = max(slope, 1e-6)  # noise can make a long frame the cheaper one
     fixed = max(mean - slope * centre, 1e-3)
-    parameters = {"worker_ns": fixed, "worker_byte_ns": slope}
-    return Machine(
-        name=name,
-        calibrated=Calibrated(frames=span_of([size for size, _ in points])),
-        parameters={each: Value(value=_short(value), source=source) for each, value in parameters.items()},
-    )
+    return {f"{what}_ns": fixed, f"{what}_byte_ns": slope}

@@ -60,6 +60,18 @@ def answers(machine: Machine, chain: Chain, frame: int) -> list[Answer]:
     return sorted(found, key=lambda answer: -answer.mpps)
 
 
+def circle(machine: Machine, frame: int) -> list[Limit]:
+    """What bounds the rate of all functions together that send frames in a circle, as those of `tailrace bench chain`
+    do: they share one core, and the switch has another. The lowest first; empty where the machine has no such switch.
+    Each frame that a function forwards is a hop of the switch's, so their number does not matter."""
+    found = []
+    if "worker_ns" in machine:
+        found.append(Limit("the switch's core", 1e3 / _time(machine, "worker", frame)))
+    if "function_ns" in machine:
+        found.append(Limit("the core that the functions share", 1e3 / _time(machine, "function", frame)))
+    return sorted(found, key=lambda limit: limit.mpps)
+
+
 def turning_points(machine: Machine, chain: Chain) -> list[tuple[int, str]]:
     """From which size of frame on another kind is the best, with the kind; the first is that of the shortest."""
     found: list[tuple[int, str]] = []
@@ -136,6 +148,8 @@ def _limits(machine: Machine, chain: Chain, frame: int, interface: str) -> Itera
         )
     elif "worker_ns" in machine:
         hops = chain.functions + 1
+        if "function_ns" in machine:
+            yield Limit("the functions' cores", 1e3 / _time(machine, "function", frame))
         on = "the switch's core" if chain.workers == 1 else f"the switch's {chain.workers} cores"
         yield Limit(f"{on}, {hops} hops for each frame", chain.workers * 1e3 / (hops * _time(machine, "worker", frame)))
     elif "vhost_ns" in machine:

@@ -36,6 +36,10 @@ PARAMETERS: Mapping[str, Parameter] = {
     "hop_byte_ns": Parameter("ns/B", "the same for each byte, which is copied"),
     "worker_ns": Parameter("ns", "a frame's hop by Tailrace's switch, on one of its cores"),
     "worker_byte_ns": Parameter("ns/B", "the same for each byte, which is copied"),
+    "function_ns": Parameter(
+        "ns", "a frame's way through a function that Tailrace's switch feeds, on the function's core"
+    ),
+    "function_byte_ns": Parameter("ns/B", "the same for each byte"),
     "poller_ns": Parameter("ns", "a frame's handling by the core that polls the card for the switch"),
     "poller_guest_ns": Parameter("ns", "the same for each function that frames are dealt to: bursts become shorter"),
     "poller_byte_ns": Parameter("ns/B", "the same for each byte"),

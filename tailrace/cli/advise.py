@@ -6,6 +6,7 @@ import json
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from statistics import median
 from typing import Annotated, Any
 
 import typer
@@ -20,7 +21,7 @@ from tailrace.advise.calibrate import (
     percentile,
     worker_machine,
 )
-from tailrace.advise.chain import Chain, answers, changes, turning_points
+from tailrace.advise.chain import Chain, answers, changes, circle, turning_points
 from tailrace.advise.learn import Measured, read_measured
 from tailrace.advise.learn import learn as learn_from
 from tailrace.advise.machine import PARAMETERS, Machine, read_machine, show_machine
@@ -132,6 +133,24 @@ def calibrate(
     tailrace advise calibrate 64.json 1518.json -o here.yaml
     """
     raise typer.Exit(run_command(lambda: _calibrate(benches, output, as_json=as_json)))
+
+
+@app.command()
+def chains(
+    benches: Annotated[list[Path], typer.Argument(metavar="CHAIN.json...", help="Results of `bench chain --json`.")],
+    machine: Annotated[Path, typer.Option(metavar="FILE", help="The machine, by `advise calibrate`.")],
+    as_json: JsonOption = False,
+) -> None:
+    """Compare the rates of chains of 1 to 8 functions, as measured here, with the predictions from one hop.
+
+    \b
+    sudo tailrace bench chain --functions 4 --against none --json > 4.json
+    tailrace advise chains 1.json 2.json 4.json 8.json --machine here.yaml
+
+    The rate is that of all functions together. They share a core, and the switch has another, so one of these two is
+    the limit. Results of one session compare: how far two cores are from each other changes on virtual machines.
+    """
+    raise typer.Exit(run_command(lambda: _compare_chains(benches, machine, as_json=as_json)))
 
 
 def _frames(text: str) -> list[int]:
@@ -355,8 +374,8 @@ def _show_validation(document: dict[str, Any]) -> None:
     if not document["rows"]:
         print_line("The machine has no such interfaces: nothing can be predicted.")
         return
-    median, p95 = document["interpolation_median_error"], document["interpolation_p95_error"]
-    baseline = f"{100 * median:.1f} % and {100 * p95:.1f} %" if median is not None else "unknown, the cells are too few"
+    half, p95 = document["interpolation_median_error"], document["interpolation_p95_error"]
+    baseline = f"{100 * half:.1f} % and {100 * p95:.1f} %" if half is not None else "unknown, the cells are too few"
     print_line(
         f"Error: median {100 * document['median_error']:.1f} %, 95th percentile {100 * document['p95_error']:.1f} %; "
         f"of an interpolation {baseline}."
@@ -364,27 +383,92 @@ def _show_validation(document: dict[str, Any]) -> None:
     _say_beyond(document["beyond"])
 
 
+_SWITCH_BOUND = 0.95
+"""Of the time of the switch's core, from which on that was the limit, and not the functions'."""
+
+
+@dataclass(frozen=True)
+class _Bench:
+    """What `tailrace bench hop` or `bench chain` found of Tailrace's switch; medians over its pairs."""
+
+    cpu: str
+    frame: int
+    functions: int | None
+    mpps: float
+    hop_ns: float
+    """Of the switch's core."""
+    busy: float
+
+
+def _read_bench(path: Path, command: str) -> _Bench:
+    try:
+        document = json.loads(path.read_text())
+        if document["bench"] != command:
+            raise ValueError
+        sides = [pair["tailrace"] for pair in document["pairs"]]
+        return _Bench(
+            cpu=str(document["machine"]["cpu"]),
+            frame=int(document["frame"]),
+            functions=int(document["functions"]) if "functions" in document else None,
+            mpps=median([float(side["mpps"]) for side in sides]),
+            hop_ns=median([1e3 * side["busy"] / side["mpps"] for side in sides]),
+            busy=median([float(side["busy"]) for side in sides]),
+        )
+    except OSError as error:
+        raise Mistake(f"{path}: {error.strerror}") from None
+    except (ValueError, LookupError, TypeError, ZeroDivisionError):
+        raise Mistake(f"{path}: expected a result of `tailrace bench {command} --json`") from None
+
+
 def _calibrate(benches: list[Path], output: Path, *, as_json: bool) -> int:
-    points: dict[int, float] = {}
-    name = ""
-    for path in benches:
-        try:
-            document = json.loads(path.read_text())
-            sides = [pair["tailrace"] for pair in document["pairs"]]
-            times = sorted(1e3 * side["busy"] / side["mpps"] for side in sides)
-            points[int(document["frame"])] = times[len(times) // 2]
-            name = f"{document['machine']['cpu']}, Tailrace"
-        except OSError as error:
-            raise Mistake(f"{path}: {error.strerror}") from None
-        except (ValueError, LookupError, TypeError, ZeroDivisionError):
-            raise Mistake(f"{path}: expected a result of `tailrace bench hop --json`") from None
-    if len(points) < 2:
+    found = {each.frame: each for each in (_read_bench(path, "hop") for path in benches)}
+    if len(found) < 2:
         raise Mistake("expected results of two sizes of frame at least, such as 64 and 1518")
-    source = f"bench hop, frames of {', '.join(map(str, sorted(points)))} B"
-    machine = worker_machine(name, list(points.items()), source)
+    source = f"bench hop, frames of {', '.join(map(str, sorted(found)))} B"
+    hops = [(frame, each.hop_ns) for frame, each in found.items()]
+    functions = [(frame, 1e3 / each.mpps) for frame, each in found.items() if each.busy < _SWITCH_BOUND]
+    machine = worker_machine(f"{next(iter(found.values())).cpu}, Tailrace", hops, source, functions)
     _write(output, show_machine(machine))
     if as_json:
         print_json(machine.model_dump(exclude_none=True))
-    else:
-        print_line(f"{output}: {machine['worker_ns']:.3g} ns a hop, {machine['worker_byte_ns']:.3g} ns for each byte.")
+        return 0
+    print_line(f"{output}: {machine['worker_ns']:.3g} ns a hop, {machine['worker_byte_ns']:.3g} ns for each byte.")
+    if "function_ns" in machine:
+        print_line(
+            f"Functions: {machine['function_ns']:.3g} ns a frame, {machine['function_byte_ns']:.3g} ns for each byte."
+        )
+    return 0
+
+
+def _compare_chains(benches: list[Path], of: Path, *, as_json: bool) -> int:
+    machine = read_machine(of)
+    rows: list[dict[str, Any]] = []
+    for each in (_read_bench(path, "chain") for path in benches):
+        limits = circle(machine, each.frame)
+        if not limits:
+            raise Mistake(f"{of}: says nothing of Tailrace's switch; expected a file by `tailrace advise calibrate`")
+        predicted = limits[0]
+        rows.append(
+            {
+                "functions": each.functions,
+                "frame_bytes": each.frame,
+                "measured_mpps": round(each.mpps, 4),
+                "predicted_mpps": round(predicted.mpps, 4),
+                "error": round(predicted.mpps / each.mpps - 1, 5),
+                "bottleneck": predicted.name,
+                "extrapolated": bool(machine.calibrated.beyond(each.frame, 1)),
+            }
+        )
+    worst = max(abs(row["error"]) for row in rows)
+    if as_json:
+        print_json({"machine": machine.name, "rows": rows, "largest_error": worst})
+        return 0
+    table = PlainTable("functions", "frame", "measured", "predicted", "error", "bottleneck")
+    for row in rows:
+        table.add_row(
+            str(row["functions"]), f"{row['frame_bytes']} B", f"{row['measured_mpps']:.3g} Mpps",
+            f"{row['predicted_mpps']:.3g}", f"{100 * row['error']:+.1f} %", row["bottleneck"],
+        )  # fmt: skip
+    print_table(table)
+    print_line(f"Largest error: {100 * worst:.1f} %.")
     return 0

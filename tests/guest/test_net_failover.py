@@ -42,8 +42,8 @@ def test_frames_go_by_the_card_while_there_is_one(switch: RunningSwitch, tmp_pat
     switch.set_chain("wire", "a", "b")
     wire = Wire(tmp_path, "card")
     nic = Nic(path, options={"mac": mac(1), "failover": "on"})
-    slot = ["-device", "pcie-root-port,id=slot,chassis=1", "-netdev", wire.backend]
-    card = {"driver": "e1000e", "id": "card", "bus": "slot", "netdev": "card", "mac": mac(1), "romfile": ""}
+    slot = ["-device", "pcie-root-port,id=place,chassis=1", "-netdev", wire.backend]
+    card = {"driver": "e1000e", "id": "card", "bus": "place", "netdev": "card", "mac": mac(1), "romfile": ""}
     hardware = Hardware([nic], kernel="rt", memory=384, arguments=slot)
 
     def sent() -> int:

@@ -196,7 +196,7 @@ def test_what_is_extrapolated_is_said(tmp_path: Path) -> None:
 def test_the_command_calibrates_from_hops(tmp_path: Path) -> None:
     for frame, mpps in ((64, 20.0), (1518, 5.0)):
         pairs = [{"tailrace": {"busy": 1.0, "mpps": mpps}}]
-        document = {"frame": frame, "pairs": pairs, "machine": {"cpu": "a CPU"}}
+        document = {"bench": "hop", "frame": frame, "pairs": pairs, "machine": {"cpu": "a CPU"}}
         (tmp_path / f"{frame}.json").write_text(json.dumps(document))
     made = tmp_path / "here.yaml"
     advise("calibrate", tmp_path / "64.json", tmp_path / "1518.json", "-o", made)
@@ -206,6 +206,44 @@ def test_the_command_calibrates_from_hops(tmp_path: Path) -> None:
     assert "two sizes" in advise("calibrate", tmp_path / "64.json", "-o", made, status=2)
     (tmp_path / "64.json").write_text("{}")
     assert "expected a result" in advise("calibrate", tmp_path / "64.json", "-o", made, status=2)
+
+
+def bench(path: Path, command: str, mpps: float, busy: float, **more: Any) -> Path:
+    sides = [{"tailrace": {"busy": busy, "mpps": mpps * off}} for off in (0.9, 1.0, 1.2)]
+    path.write_text(json.dumps({"bench": command, "pairs": sides, "machine": {"cpu": "a CPU"}, **more}))
+    return path
+
+
+def test_chains_are_compared_with_what_one_hop_predicts(tmp_path: Path) -> None:
+    hops = [
+        bench(tmp_path / "64.json", "hop", 20.0, 0.5, frame=64),
+        bench(tmp_path / "1518.json", "hop", 5.0, 0.8, frame=1518),
+    ]
+    here = tmp_path / "here.yaml"
+    assert "Functions: 50 ns a frame" in advise("calibrate", *hops, "-o", here)
+    assert read_machine(here)["worker_ns"] == pytest.approx(25)
+    of = [bench(tmp_path / f"c{n}.json", "chain", mpps, 0.6, frame=64, functions=n) for n, mpps in ((1, 21.0), (8, 16))]
+    found = json.loads(advise("chains", *of, "--machine", here, "--json"))
+    assert [(row["functions"], row["measured_mpps"], row["predicted_mpps"]) for row in found["rows"]] == [
+        (1, 21.0, 20.0), (8, 16.0, 20.0),
+    ]  # fmt: skip
+    assert found["largest_error"] == pytest.approx(0.25)
+    said = advise("chains", *of, "--machine", here)
+    assert "Largest error: 25.0 %." in said and "the core that the functions share" in said
+    assert "expected a result of `tailrace bench chain --json`" in advise(
+        "chains", hops[0], "--machine", here, status=2
+    )
+    bench(hops[0], "hop", 20.0, 1.0, frame=64)
+    advise("calibrate", *hops, "-o", here)
+    assert "function_ns" not in read_machine(here), "the switch was the limit: nothing is known of the functions"
+    (tmp_path / "other.yaml").write_text(show_machine(PUBLISHED))
+    assert "says nothing of Tailrace's switch" in advise("chains", *of, "--machine", tmp_path / "other.yaml", status=2)
+
+
+def test_a_function_bounds_what_passes_through_it() -> None:
+    here = worker_machine("here", [(64, 10.0), (1518, 20.0)], "me", [(64, 50.0), (1518, 80.0)])
+    (answer,) = answers(here, Chain(1, 1, False), 64)
+    assert answer.bottleneck.name == "the functions' cores" and answer.mpps == pytest.approx(20)
 
 
 def test_frames_that_are_none_are_refused() -> None:
