@@ -15,13 +15,15 @@ import time
 from collections.abc import Collection
 from xml.etree import ElementTree
 
-from tailrace.errors import Failure
+from tailrace.errors import Failure, Refused
 from tailrace.functions.domain import FAILOVER, SLOT, alias, failover_device
+from tailrace.functions.vfio import keep_closed, let_open
 from tailrace.kernel.tree import Tree
 from tailrace.process import hypervisor
 from tailrace.process.plain import plain
 from tailrace.resources.card_netlink import CardNetlink, CardSettings
 from tailrace.resources.virtual_functions import Failover, PlannedVf, interface_of, is_there
+from tailrace.state.record import Process, State
 
 _log = logging.getLogger(__name__)
 NO_MAC = "00:00:00:00:00:00"
@@ -45,28 +47,35 @@ def slot_of(xml: str, port: int) -> int:
     raise Failure(f"its port {port} has no slot for a virtual function; `tailrace function restart` makes one")
 
 
-def plug(name: str, failover: Failover, tree: Tree | None = None, card: CardSettings | None = None) -> None:
-    """Has a function carry the frames of a port, of a machine as libvirt calls it, which has none there. Raises
-    Failure, Mistake."""
+def plug(
+    state: State, machine: Process, failover: Failover, tree: Tree | None = None, card: CardSettings | None = None
+) -> None:
+    """Has a function carry the frames of a port of a machine, which has none there. Raises Failure, Mistake."""
     vf, tree = failover.vf, tree or Tree()
     if vf is None or not is_there(tree, vf):
         raise Failure(f"virtual function {vf.name if vf else 'of the port'} is not there")
-    libvirt = hypervisor.library()
+    libvirt, name = hypervisor.library(), machine.outside
     device = failover_device(failover.port, vf.address, slot_of(hypervisor.machine_xml(name), failover.port))
+    let_open(state, machine.name, vf.address, tree)
     _tell_card(tree, card or CardNetlink(), vf, failover.mac)
     try:
         hypervisor.connect().lookupByName(name).attachDeviceFlags(device, libvirt.VIR_DOMAIN_AFFECT_LIVE)
     except libvirt.libvirtError as error:
         _tell_card(tree, card or CardNetlink(), vf, NO_MAC)
+        keep_closed(state, machine.name, vf.address, tree)
         raise Failure(f"libvirt does not plug the virtual function {vf.name}: {plain(str(error))}") from None
 
 
 def unplug(
-    name: str, failovers: Collection[Failover], tree: Tree | None = None, card: CardSettings | None = None
+    state: State,
+    machine: Process,
+    failovers: Collection[Failover],
+    tree: Tree | None = None,
+    card: CardSettings | None = None,
 ) -> list[Failover]:
     """Has the ports of a machine carry their frames themselves; returns those that did not. Raises Failure where its
     system does not let go of a function, and then the others are plugged again."""
-    libvirt = hypervisor.library()
+    libvirt, name, tree = hypervisor.library(), machine.outside, tree or Tree()
     taken = [each for each in failovers if each.port in plugged(hypervisor.machine_xml(name))]
     deadline = time.monotonic() + UNPLUG_SECONDS
     try:
@@ -82,16 +91,21 @@ def unplug(
                 )
             time.sleep(_LOOK_SECONDS)
     except (libvirt.libvirtError, Failure) as error:
-        replug(name, taken, tree, card)
+        replug(state, machine, taken, tree, card)
         raise Failure(f"a virtual function cannot be unplugged: {plain(str(error))}") from None
     for each in taken:
         if each.vf is not None:
-            _tell_card(tree or Tree(), card or CardNetlink(), each.vf, NO_MAC)
+            _tell_card(tree, card or CardNetlink(), each.vf, NO_MAC)
+            keep_closed(state, machine.name, each.vf.address, tree)
     return taken
 
 
 def replug(
-    name: str, failovers: Collection[Failover], tree: Tree | None = None, card: CardSettings | None = None
+    state: State,
+    machine: Process,
+    failovers: Collection[Failover],
+    tree: Tree | None = None,
+    card: CardSettings | None = None,
 ) -> list[str]:
     """Plugs those of a machine that are not; returns why any cannot be. Until they are, the ports carry all."""
     problems = []
@@ -99,9 +113,9 @@ def replug(
         if each.vf is None:
             continue
         try:
-            if each.port not in plugged(hypervisor.machine_xml(name)):
-                plug(name, each, tree, card)
-        except Failure as error:
+            if each.port not in plugged(hypervisor.machine_xml(machine.outside)):
+                plug(state, machine, each, tree, card)
+        except (Failure, Refused) as error:
             problems.append(f"port {each.port} has no virtual function, and carries its frames itself: {error}")
     return problems
 

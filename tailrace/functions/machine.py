@@ -48,6 +48,7 @@ from tailrace.functions.runtime import Arrival, Behind, Instance, Origin, Starte
 from tailrace.functions.tap import make_tap
 from tailrace.functions.traits import Traits, read_traits
 from tailrace.functions.vcpus import move, spread
+from tailrace.functions.vfio import take_device
 from tailrace.kernel.tree import Tree
 from tailrace.process import hypervisor, units
 from tailrace.process.process import identify
@@ -167,6 +168,8 @@ class InMachine(Starter):
         try:
             if setting.disks is not None:
                 _make_disks(launcher, instance, setting, setting.disks)
+            for uri in filter(passed_through, instance.interfaces):
+                take_device(launcher.state, instance.name, uri.removeprefix("pci:"), connection)
             if isinstance(instance.origin, Arrival):
                 xml = _arrive(instance.origin, setting)
             elif instance.origin is not None:

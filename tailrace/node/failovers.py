@@ -32,14 +32,14 @@ def plug_failovers(state: State, plan: Plan) -> list[str]:
     problems = []
     for process, failovers in _wanted(state, plan):
         try:
-            problems += [f"{process.name}: {each}" for each in replug(process.outside, failovers)]
+            problems += [f"{process.name}: {each}" for each in replug(state, process, failovers)]
         except TailraceError as error:
             problems.append(f"{process.name}: {error}")
     return problems
 
 
 @contextmanager
-def unplugged(process: Process, failovers: Sequence[Failover]) -> Iterator[list[str]]:
+def unplugged(state: State, process: Process, failovers: Sequence[Failover]) -> Iterator[list[str]]:
     """Has a machine's ports carry their frames themselves, for good if the block ends well. Yields the names of the
     functions that were unplugged. Raises Failure."""
     if not failovers:
@@ -47,13 +47,13 @@ def unplugged(process: Process, failovers: Sequence[Failover]) -> Iterator[list[
         return
     from tailrace.functions.failover import replug, unplug  # only here: it needs libvirt
 
-    taken = unplug(process.outside, failovers)
+    taken = unplug(state, process, failovers)
     try:
         yield [each.vf.name for each in taken if each.vf is not None]
     except BaseException:
         with undisturbed():
             try:
-                for problem in replug(process.outside, taken):
+                for problem in replug(state, process, taken):
                     _log.warning("%s: %s", process.name, problem)
             except TailraceError as error:  # it has ended
                 _log.warning("%s: %s", process.name, error)

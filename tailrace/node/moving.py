@@ -248,7 +248,7 @@ def move(held: Held, name: str, host: str, limits: Limits, tell: Callable[[str],
             raise Unmovable(name, host, found)
         name, _ = only_one(node, name)
         process = running_process(node.state, name)
-        with unplugged(process, node.plan.function(name).failover) as without:
+        with unplugged(node.state, process, node.plan.function(name).failover) as without:
             if without:
                 tell(f"{name}: unplugged {', '.join(without)}; its ports carry all")
             reception = _Reception(other.connect(), name, hypervisor.machine_xml(process.outside))

@@ -293,6 +293,26 @@ class MachineFile(MadeFor):
 
 
 @dataclass(frozen=True)
+class VfioFile(MadeFor):
+    """The file of a device's IOMMU group, which QEMU may open for a machine."""
+
+    kind = "vfio file"
+    path: str
+    of: str
+    user: int
+    """Whose it was."""
+
+    def undo(self) -> str | None:
+        try:
+            os.chown(self.path, self.user, -1)
+        except FileNotFoundError:  # vfio-pci has no device of it any more
+            return None
+        except OSError as error:
+            return f"{self.path}: {error.strerror}"
+        return None
+
+
+@dataclass(frozen=True)
 class Follower(MadeFor):
     """Who gives the virtual CPUs of a machine the priority of what it runs, and gives the planned one back when it
     ends: by itself once the machine has."""
@@ -468,8 +488,8 @@ class TakenFunction(Thing):
 
 
 _EVERY: tuple[type[Thing], ...] = (
-    Process, FilePath, Claimed, Folder, HugePages, Cgroup, Scope, MachineFile, Follower, RealTimeGroups, Container,
-    Domain, Tap, Namespace, Offloads, MadeFunctions, TakenFunction,
+    Process, FilePath, Claimed, Folder, HugePages, Cgroup, Scope, MachineFile, VfioFile, Follower, RealTimeGroups,
+    Container, Domain, Tap, Namespace, Offloads, MadeFunctions, TakenFunction,
 )  # fmt: skip
 _KINDS = {kind.kind: kind for kind in _EVERY}
 

@@ -2,29 +2,32 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import replace
 from types import SimpleNamespace
 from xml.etree import ElementTree
 
 import pytest
-from sriov_kernel import CARD, ROOT, SriovKernel, function_at
+from machines import make
+from sriov_kernel import CARD, PCI, ROOT, SriovKernel, function_at
 from test_card_functions import AS_MADE, Card, undo
 from test_machines import SETTING
 from test_migrate import FUNCTION, HERE, THERE, found
 
 from tailrace.errors import Failure, Mistake
-from tailrace.functions import failover
+from tailrace.functions import failover, vfio
 from tailrace.functions.domain import Nic, differing, domain_xml, failover_device
 from tailrace.functions.failover import NO_MAC, plug, plugged, replug, slot_of, unplug
+from tailrace.functions.vfio import take_device
 from tailrace.migrate.facts import bound_devices
 from tailrace.plan.make import make_plan
 from tailrace.plan.planned import Plan
 from tailrace.process import hypervisor
 from tailrace.resources.topology import Cpu
-from tailrace.resources.virtual_functions import Failover, PlannedVf
+from tailrace.resources.virtual_functions import Failover, PlannedVf, bind
 from tailrace.spec.load import parse_located
 from tailrace.state.card_functions import take_functions
-from tailrace.state.record import State
+from tailrace.state.record import Process, State, VfioFile
 
 MAC = "02:00:00:00:00:0b"
 SPEC = f"""\
@@ -38,6 +41,7 @@ functions:
 bridges: {{b: [left, fw.0]}}
 """
 FRONT = Failover(0, MAC, PlannedVf("ens1f0", CARD, 2, function_at(2), 3))
+RUNNING = Process("fw", 1, 2, outside="m")
 WITH_SLOT = replace(SETTING, nics=(Nic(MAC, "/s/0", stands_by=True), SETTING.nics[1]))
 
 
@@ -80,11 +84,11 @@ def test_a_failover_that_cannot_be(kernel: SriovKernel, was: str, now: str, said
     assert said in str(raised.value)
 
 
-def test_a_node_without_a_function_has_the_port_alone(kernel: SriovKernel) -> None:
+def test_a_node_without_a_function_has_the_port_alone(kernel: SriovKernel, state: State) -> None:
     text = SPEC.replace(", vf: {of: ens1f0, number: 2, trust: true}", "")
     plan = plan_of(text, kernel)
     assert plan.functions[0].failover == (Failover(0, MAC, None),) and list(plan.vfs) == ["ports.left"]
-    assert replug("machine", plan.functions[0].failover) == [], "nobody is asked"
+    assert replug(state, RUNNING, plan.functions[0].failover) == [], "nobody is asked"
 
 
 def test_the_port_stands_by_and_has_a_slot_before_it() -> None:
@@ -149,69 +153,105 @@ def machine(monkeypatch: pytest.MonkeyPatch) -> Machine:
     return made
 
 
+QEMU_USER = 64055
+
+
 @pytest.fixture
-def card(kernel: SriovKernel) -> Card:
+def owners(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """Who has been given a file, one after the other."""
+    found: list[int] = []
+    monkeypatch.setattr(os, "chown", lambda _path, user, _group: found.append(user))
+    monkeypatch.setattr(vfio, "qemu_user", lambda: QEMU_USER)
+    return found
+
+
+@pytest.fixture
+def card(kernel: SriovKernel, owners: list[int]) -> Card:
+    """With functions, which vfio-pci has."""
+    assert not owners
     kernel.write(f"{ROOT}/{CARD}/sriov_numvfs", "3")
+    for number in range(3):
+        bind(kernel, function_at(number))
+        group = kernel.target(f"{PCI}/devices/{function_at(number)}/iommu_group")
+        make(kernel.root, {f"/dev/vfio/{group}": ""})
     return Card()
 
 
 def test_the_card_has_the_address_while_the_function_is_plugged(
-    machine: Machine, kernel: SriovKernel, card: Card
+    machine: Machine, kernel: SriovKernel, card: Card, state: State, owners: list[int]
 ) -> None:
-    plug("m", FRONT, kernel, card)
+    plug(state, RUNNING, FRONT, kernel, card)
     assert plugged(machine.xml) == {0} and card.settings[2]["mac"] == MAC
-    assert replug("m", [FRONT], kernel, card) == [] and machine.xml.count("<hostdev") == 1
-    assert unplug("m", [FRONT], kernel, card) == [FRONT]
+    assert owners == [QEMU_USER] and any(isinstance(each, VfioFile) for each in state.record.things)
+    assert replug(state, RUNNING, [FRONT], kernel, card) == [] and machine.xml.count("<hostdev") == 1
+    assert unplug(state, RUNNING, [FRONT], kernel, card) == [FRONT]
     assert plugged(machine.xml) == set() and card.settings[2]["mac"] == NO_MAC
-    assert unplug("m", [FRONT], kernel, card) == [], "none is there"
-    assert replug("m", [FRONT], kernel, card) == [] and card.settings[2]["mac"] == MAC
+    assert owners == [QEMU_USER, os.getuid()] and not state.record.things
+    assert unplug(state, RUNNING, [FRONT], kernel, card) == [], "none is there"
+    assert replug(state, RUNNING, [FRONT], kernel, card) == [] and card.settings[2]["mac"] == MAC
 
 
 def test_no_change_touches_the_address_of_one_that_is_plugged(
     machine: Machine, kernel: SriovKernel, card: Card, state: State
 ) -> None:
-    kernel.write(f"{ROOT}/{CARD}/sriov_numvfs", "0")
-    kernel.write(f"{ROOT}/{CARD}/sriov_numvfs", "3")
     plan = plan_of(SPEC, kernel)
     take_functions(state, plan.vfs, kernel, card)
     assert card.settings[2]["mac"] == AS_MADE["mac"] and card.settings[2]["trust"]
-    plug("m", plan.functions[0].failover[0], kernel, card)
+    plug(state, RUNNING, plan.functions[0].failover[0], kernel, card)
     assert plugged(machine.xml) == {0}
     take_functions(state, plan.vfs, kernel, card)
     assert card.settings[2]["mac"] == MAC
     assert undo(state, kernel, card) == []
-    assert card.settings[2] == AS_MADE, "and it is given back"
+    assert card.settings[2] == AS_MADE, "it is given back"
+
+
+def test_the_machine_may_open_what_is_passed_through_to_it(
+    machine: Machine, kernel: SriovKernel, owners: list[int], state: State
+) -> None:
+    assert not plugged(machine.xml)
+    kernel.write(f"{ROOT}/{CARD}/sriov_numvfs", "1")
+    address = function_at(0)
+    make(kernel.root, {f"/dev/vfio/{kernel.target(f'{PCI}/devices/{address}/iommu_group')}": ""})
+    device = SimpleNamespace(detachFlags=lambda _: bind(kernel, address))
+    names = {"pci_0000_3b_02_0": device}
+    take_device(state, "fw", address, SimpleNamespace(nodeDeviceLookupByName=names.__getitem__), kernel)
+    (thing,) = state.record.things
+    assert (
+        owners == [QEMU_USER] and thing.whose == "fw" and kernel.target(f"{PCI}/devices/{address}/driver") == "vfio-pci"
+    )
+    assert state.undo(thing) is None and owners == [QEMU_USER, os.getuid()]
 
 
 def test_a_system_that_does_not_let_go_keeps_it(
-    machine: Machine, kernel: SriovKernel, card: Card, monkeypatch: pytest.MonkeyPatch
+    machine: Machine, kernel: SriovKernel, card: Card, state: State, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(failover, "UNPLUG_SECONDS", 0.0)
     machine.patience = None
-    plug("m", FRONT, kernel, card)
+    plug(state, RUNNING, FRONT, kernel, card)
     with pytest.raises(Failure, match=r"has not let go of the virtual function of port 0 in 0 s; it needs the drivers"):
-        unplug("m", [FRONT], kernel, card)
+        unplug(state, RUNNING, [FRONT], kernel, card)
     assert plugged(machine.xml) == {0} and card.settings[2]["mac"] == MAC
 
 
 def test_what_cannot_be_plugged_is_said_and_the_port_carries_all(
-    machine: Machine, kernel: SriovKernel, card: Card
+    machine: Machine, kernel: SriovKernel, card: Card, state: State
 ) -> None:
     machine.refuses = True
-    (said,) = replug("m", [FRONT], kernel, card)
+    (said,) = replug(state, RUNNING, [FRONT], kernel, card)
     assert "port 0 has no virtual function, and carries its frames itself: libvirt does not plug" in said
     assert card.settings[2]["mac"] == NO_MAC
     kernel.write(f"{ROOT}/{CARD}/sriov_numvfs", "0")
-    (said,) = replug("m", [FRONT], kernel, card)
+    (said,) = replug(state, RUNNING, [FRONT], kernel, card)
     assert "virtual function ens1f0/2 is not there" in said
 
 
-def test_a_card_that_refuses_the_address_keeps_nothing_from_moving(machine: Machine, kernel: SriovKernel) -> None:
+def test_a_card_that_refuses_the_address_keeps_nothing_from_moving(
+    machine: Machine, kernel: SriovKernel, card: Card, state: State
+) -> None:
+    card.refuses = ("mac",)
     assert not plugged(machine.xml)
-    kernel.write(f"{ROOT}/{CARD}/sriov_numvfs", "3")
-    card = Card("mac")
-    plug("m", FRONT, kernel, card)
-    assert unplug("m", [FRONT], kernel, card) == [FRONT]
+    plug(state, RUNNING, FRONT, kernel, card)
+    assert unplug(state, RUNNING, [FRONT], kernel, card) == [FRONT]
 
 
 def test_both_nodes_have_the_address_and_either_may_have_no_function() -> None:
