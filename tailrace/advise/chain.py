@@ -12,7 +12,11 @@ from dataclasses import dataclass
 from tailrace.advise.machine import PARAMETERS, Machine
 from tailrace.advise.model import Limit, line_mpps, mpps_of
 
-INTERFACES = ("vhost-user", "sr-iov")
+VHOST_USER, SR_IOV, HYBRID = "vhost-user", "sr-iov", "hybrid"
+INTERFACES = (VHOST_USER, SR_IOV, HYBRID)
+"""Which hops have which: all by the switch; all by the card; those from the wire and to it by the card, and those
+between functions by the switch. No other assignment carries more than the best of these: each more hop by the card
+takes more of it, and whether one hop or several are the switch's, each of these has a core of its own."""
 FRAMES = range(64, 1519)
 _FURTHEST, _CLOSE = 10.0, 0.001
 
@@ -134,35 +138,48 @@ def _time(machine: Machine, name: str, frame: int) -> float:
 
 
 def _limits(machine: Machine, chain: Chain, frame: int, interface: str) -> Iterator[Limit]:
-    if interface == "sr-iov":
-        if "card_mpps" not in machine or not chain.wire:
-            return
-        # In from the wire and out to it is one frame of the card's; a hop inside the card is two.
-        handled = 1 + 2 * (chain.functions - 1)
-        yield Limit("the functions' cores", 1e3 / _time(machine, "direct", frame))
-        yield Limit(f"the card's frame rate, {handled} for each frame", machine["card_mpps"] / handled)
-        crossings = chain.functions
-        yield Limit(
-            f"PCIe, crossed {crossings} times each way" if crossings > 1 else "PCIe",
-            mpps_of(machine["pcie_gbps"], frame) / crossings,
-        )
-    elif "worker_ns" in machine:
-        hops = chain.functions + 1
+    if interface == VHOST_USER:
+        yield from _switched(machine, chain, frame, hops=chain.functions + 1, ends=chain.wire)
+    elif "card_mpps" not in machine or not chain.wire:
+        return
+    elif interface == SR_IOV:
+        yield from _by_card(machine, frame, inner=chain.functions - 1)
+    elif chain.functions > 1 and (between := list(_switched(machine, chain, frame, chain.functions - 1, ends=False))):
+        yield from _by_card(machine, frame, inner=0)
+        yield from between
+    if chain.wire and "line_gbps" in machine and (interface != HYBRID or chain.functions > 1):
+        yield Limit("the link", line_mpps(machine, frame))
+
+
+def _by_card(machine: Machine, frame: int, inner: int) -> Iterator[Limit]:
+    """Of a chain whose ends, and so many hops inside, are on virtual functions."""
+    # In from the wire and out to it is one frame of the card's; a hop inside the card is two.
+    handled, crossings = 1 + 2 * inner, 1 + inner
+    yield Limit("the functions' cores", 1e3 / _time(machine, "direct", frame))
+    what = f"the card's frame rate, {handled} for each frame" if handled > 1 else "the card's frame rate"
+    yield Limit(what, machine["card_mpps"] / handled)
+    yield Limit(
+        f"PCIe, crossed {crossings} times each way" if crossings > 1 else "PCIe",
+        mpps_of(machine["pcie_gbps"], frame) / crossings,
+    )
+
+
+def _switched(machine: Machine, chain: Chain, frame: int, hops: int, *, ends: bool) -> Iterator[Limit]:
+    """Of a chain that has so many hops by the switch, where `ends` with those from the card and to it."""
+    if "worker_ns" in machine:
         if "function_ns" in machine:
             yield Limit("the functions' cores", 1e3 / _time(machine, "function", frame))
         on = "the switch's core" if chain.workers == 1 else f"the switch's {chain.workers} cores"
-        yield Limit(f"{on}, {hops} hops for each frame", chain.workers * 1e3 / (hops * _time(machine, "worker", frame)))
+        many = "1 hop" if hops == 1 else f"{hops} hops"
+        yield Limit(f"{on}, {many} for each frame", chain.workers * 1e3 / (hops * _time(machine, "worker", frame)))
     elif "vhost_ns" in machine:
         yield Limit("the functions' cores and their hops", 1e3 / _time(machine, "vhost", frame))
         if chain.functions > 1:
             yield Limit("the cores that copy between functions", 1e3 / _time(machine, "hop", frame))
-        if chain.wire:
+        if ends:
             poller = machine["poller_ns"] + machine["poller_guest_ns"]
             byte = machine["poller_byte_ns"] * (frame - FRAMES[0])
             yield Limit("the core that polls the card", 1e3 / (poller + byte))
             yield Limit(
                 "the link, as that core takes it without loss", machine["poller_line"] * line_mpps(machine, frame)
             )
-            return
-    if chain.wire and "line_gbps" in machine:
-        yield Limit("the link", line_mpps(machine, frame))

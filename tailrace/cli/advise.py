@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from statistics import median
@@ -21,7 +21,7 @@ from tailrace.advise.calibrate import (
     percentile,
     worker_machine,
 )
-from tailrace.advise.chain import Chain, answers, changes, circle, turning_points
+from tailrace.advise.chain import FRAMES, Chain, answers, changes, circle, turning_points
 from tailrace.advise.learn import Measured, read_measured
 from tailrace.advise.learn import learn as learn_from
 from tailrace.advise.machine import PARAMETERS, Machine, read_machine, show_machine
@@ -245,12 +245,34 @@ def _advice(machine: Machine, name: str, chain: Chain, sizes: list[int]) -> dict
             for size in sizes
             for each in answers(machine, chain, size)
         ],
-        "recommended": [
-            {"from_frame_bytes": size, "interface": interface} for size, interface in turning_points(machine, chain)
-        ],
+        "recommended": list(_recommended(machine, chain)),
         "changes": [asdict(each) for size in sizes for each in changes(machine, chain, size)],
         "beyond": _unique(machine.calibrated.beyond(size, chain.functions) for size in sizes),
     }
+
+
+def _recommended(machine: Machine, chain: Chain) -> Iterator[dict[str, Any]]:
+    """Which kind to choose from which size on, and why: at the shortest frames, and at the longest that each is for."""
+    points = turning_points(machine, chain)
+    ends = [*(size - 1 for size, _ in points[1:]), FRAMES[-1]]
+    for number, ((size, interface), end) in enumerate(zip(points, ends, strict=True)):
+        reason = _reason(machine, chain, end if number else size)
+        yield {"from_frame_bytes": size, "interface": interface, "reason": reason}
+
+
+_ALIKE = 0.999
+
+
+def _reason(machine: Machine, chain: Chain, frame: int) -> str:
+    """Why the best kind is that at a size of frames."""
+    best, *others = answers(machine, chain, frame)
+    other = next((each for each in others if each.mpps < _ALIKE * best.mpps), None)
+    if other is None:
+        return f"at {frame} B it carries {best.mpps:.3g} Mpps, and {'no other more' if others else 'there is no other'}"
+    return (
+        f"at {frame} B it carries {best.mpps:.3g} Mpps, and {other.interface} {other.mpps:.3g}, bounded by "
+        f"{other.bottleneck.name}"
+    )
 
 
 def _unique(found: Iterable[list[str]]) -> list[str]:
@@ -288,9 +310,11 @@ def _show_chain(chain: dict[str, Any]) -> None:
             f"{row['predicted_gbps']:.3g}", row["bottleneck"],
         )  # fmt: skip
     print_table(table)
-    (_, first), *others = [(each["from_frame_bytes"], each["interface"]) for each in chain["recommended"]]
-    words = "".join(f"; from frames of {size} B on {interface}" for size, interface in others)
-    print_line(f"Choose {first}{words}." if others else f"Choose {first}, whatever the size of frames.")
+    first, *others = chain["recommended"]
+    always = "" if others else ", whatever the size of frames"
+    print_line(f"Choose {first['interface']}{always}: {first['reason']}.")
+    for each in others:
+        print_line(f"From frames of {each['from_frame_bytes']} B on choose {each['interface']}: {each['reason']}.")
     for each in chain["changes"]:
         side = "more" if each["value"] > each["now"] else "less"
         print_line(

@@ -112,6 +112,18 @@ def test_a_chain_takes_more_of_the_card_with_each_function() -> None:
     assert [kind for _, kind in turning_points(PUBLISHED, Chain(8, 1, True))][-1] == "vhost-user"
 
 
+def test_a_hybrid_leaves_the_ends_to_the_card() -> None:
+    """Its hops are one fewer than the functions; where the card has only that to do, it is as good as its middle."""
+    worker = worker_machine("here", [(64, 40.0), (1518, 185.4)], "me").parameters
+    machine = PUBLISHED.model_copy(update={"parameters": PUBLISHED.parameters | worker})
+    of = {each.interface: each for each in answers(machine, Chain(3, 1, True), 64)}
+    assert of["hybrid"].mpps == pytest.approx(1e3 / (2 * 40)) and "2 hops" in of["hybrid"].bottleneck.name
+    assert of["vhost-user"].mpps == pytest.approx(1e3 / (4 * 40))
+    assert of["hybrid"].by_name["the card's frame rate"] == PUBLISHED["card_mpps"] and "PCIe" in of["hybrid"].by_name
+    assert "hybrid" not in {each.interface for each in answers(machine, Chain(1, 1, True), 64)}
+    assert "hybrid" not in {each.interface for each in answers(machine, Chain(3, 1, False), 64)}, "there is no card"
+
+
 def test_tailraces_switch_takes_a_hop_more_than_there_are_functions() -> None:
     here = worker_machine("here", [(64, 20.0), (1518, 165.4)], "me")
     (answer,) = answers(here, Chain(2, 2, False), 64)
@@ -158,9 +170,14 @@ def test_all_that_is_wrong_with_a_table_is_said(tmp_path: Path) -> None:
 def test_the_command_advises_on_a_spec() -> None:
     spec = REPOSITORY / "examples/chain-of-two.yaml"
     said = advise(spec)
-    assert "Choose sr-iov; from frames of" in said and "the card's frame rate, 3 for each frame" in said
+    assert "Choose sr-iov: at 64 B it carries 11.3 Mpps, and vhost-user 5.22, bounded by the cores" in said
+    assert re.search(
+        r"^From frames of \d+ B on choose vhost-user: at .*, and sr-iov .*, bounded by PCIe", said, re.MULTILINE
+    )
+    assert "the card's frame rate, 3 for each frame" in said
     (chain,) = json.loads(advise(spec, "--frames", "512", "--json"))["chains"]
-    assert [row["frame_bytes"] for row in chain["rows"]] == [512, 512]
+    assert {row["interface"] for row in chain["rows"]} == {"vhost-user", "sr-iov", "hybrid"}
+    assert {row["frame_bytes"] for row in chain["rows"]} == {512}
     assert chain["rows"][0]["predicted_mpps"] > chain["rows"][1]["predicted_mpps"]
 
 
