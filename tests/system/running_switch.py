@@ -114,6 +114,46 @@ class RunningSwitch:
         self.control.close()
         self.process.terminate()
         status = self.process.wait(20)
+        self.assert_sane()
+        return status
+
+    def assert_sane(self) -> None:
         log = self.log.read_text()
         assert "Sanitizer" not in log and "runtime error" not in log, log
-        return status
+
+
+class SharedSwitch:
+    """A switch that many tests have, one after the other. Each finds it without a configuration, and what it leaves is
+    taken away and found to be gone. One that is not well then is no other test's: the next has a new one."""
+
+    def __init__(self, program: Path, folder: Path, *options: str | Path) -> None:
+        self._make = (program, folder, options)
+        self._count = 0
+        self._start()
+
+    @contextmanager
+    def lent(self) -> Iterator[RunningSwitch]:
+        """To one test."""
+        yield self.running
+        try:
+            self.running.call("config.apply", config={})
+            wait_until(lambda: self.running.open_files() <= self._files, "it closes all that it opened for a test")
+            assert not list(self.running.folder.glob("*.sock"))
+            self.running.assert_sane()
+        except BaseException:
+            self.running.kill()
+            self._start()
+            raise
+
+    def _start(self) -> None:
+        program, folder, options = self._make
+        self._count += 1
+        own = folder / str(self._count)
+        own.mkdir()
+        self.running = RunningSwitch(program, own, *options)
+        self.running.add_guest("first")  # with the first it opens what it has for all
+        self.running.call("config.apply", config={})
+        self._files = self.running.open_files()
+
+    def end(self) -> None:
+        assert self.running.end() == 0

@@ -61,20 +61,36 @@ from front_end import (
     PackedFrontEnd,
 )
 from guest_pair import GuestPair
-from running_switch import RunningSwitch, wait_until
+from running_switch import RunningSwitch, SharedSwitch, wait_until
 
 PAGE = 4096
 
 
 # The sanitizer keeps freed memory for a while, so what is to show that none is lost runs without it.
 without_sanitizer = pytest.mark.parametrize("switch", ["binaries"], indirect=True)
+# What is to be in its log once, or at a bounded rate, is of this test.
+with_a_log_of_its_own = pytest.mark.parametrize("switch", ["asan_binaries"], indirect=True)
+
+# A worker that sleeps does all that one that polls does, and asks each ring to be woken.
+OPTIONS = ("--idle", "sleep", "--idle-after-us", "100")
+
+
+@pytest.fixture(scope="module")
+def shared(asan_binaries: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[SharedSwitch]:
+    """One that lives through all attacks."""
+    made = SharedSwitch(asan_binaries / "switch/tailrace-switch", tmp_path_factory.mktemp("shared"), *OPTIONS)
+    yield made
+    made.end()
 
 
 @pytest.fixture
-def switch(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[RunningSwitch]:
-    build: Path = request.getfixturevalue(getattr(request, "param", "asan_binaries"))
-    # A worker that sleeps does all that one that polls does, and asks each ring to be woken.
-    running = RunningSwitch(build / "switch/tailrace-switch", tmp_path, "--idle", "sleep", "--idle-after-us", "100")
+def switch(request: pytest.FixtureRequest, shared: SharedSwitch, tmp_path: Path) -> Iterator[RunningSwitch]:
+    if not hasattr(request, "param"):
+        with shared.lent() as running:
+            yield running
+        return
+    build: Path = request.getfixturevalue(request.param)
+    running = RunningSwitch(build / "switch/tailrace-switch", tmp_path, *OPTIONS)
     yield running
     assert running.end() == 0
 
@@ -360,6 +376,7 @@ def test_a_ring_whose_size_changes_while_it_runs(beside: GuestPair, bad: GuestPa
     begins_anew(bad)
 
 
+@with_a_log_of_its_own
 def test_a_quarantine_is_logged_once(switch: RunningSwitch, beside: GuestPair, bad: GuestPair) -> None:
     size_that_is_no_power_of_two(bad.guests[0])
     switch.wait_state("bad", "quarantined")
@@ -684,6 +701,7 @@ def test_a_flood_of_messages(
     begins_anew(bad)
 
 
+@with_a_log_of_its_own
 def test_the_log_is_not_filled_by_a_guest(switch: RunningSwitch, bad: GuestPair) -> None:
     """A ring that is stopped and set up again, wrong each time: a burst of lines, one a second, and how many more there
     would have been."""

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 from front_end import RECEIVES
 from private_network import End, Network
-from running_switch import RunningSwitch, wait_until
+from running_switch import RunningSwitch, SharedSwitch, wait_until
 from scapy.layers.l2 import Dot1Q, Ether
 from scapy.packet import Raw
 from steered import Guests
@@ -38,11 +38,17 @@ def to(destination: int | str, source: int, vlan: int | None = None, text: str =
     return bytes(head / Dot1Q(vlan=vlan, prio=priority, type=0x0900) / payload)
 
 
+@pytest.fixture(scope="module")
+def shared(asan_binaries: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[SharedSwitch]:
+    made = SharedSwitch(asan_binaries / "switch/tailrace-switch", tmp_path_factory.mktemp("shared"))
+    yield made
+    made.end()
+
+
 @pytest.fixture
-def switch(asan_binaries: Path, tmp_path: Path) -> Iterator[RunningSwitch]:
-    running = RunningSwitch(asan_binaries / "switch/tailrace-switch", tmp_path)
-    yield running
-    assert running.end() == 0
+def switch(shared: SharedSwitch) -> Iterator[RunningSwitch]:
+    with shared.lent() as running:
+        yield running
 
 
 @contextmanager

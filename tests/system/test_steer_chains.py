@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 from front_end import SENDS, FrontEnd
-from running_switch import RunningSwitch, wait_until
+from running_switch import RunningSwitch, SharedSwitch, wait_until
 from scapy.layers.inet import ICMP, IP, TCP, UDP, fragment
 from scapy.layers.inet6 import IPv6, IPv6ExtHdrSegmentRouting
 from scapy.layers.l2 import ARP
@@ -19,11 +19,17 @@ from steered import RING, Guests, answer, frame, pieces6, udp
 from tailrace.process.control import ControlError
 
 
+@pytest.fixture(scope="module")
+def shared(asan_binaries: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[SharedSwitch]:
+    made = SharedSwitch(asan_binaries / "switch/tailrace-switch", tmp_path_factory.mktemp("shared"))
+    yield made
+    made.end()
+
+
 @pytest.fixture
-def switch(asan_binaries: Path, tmp_path: Path) -> Iterator[RunningSwitch]:
-    running = RunningSwitch(asan_binaries / "switch/tailrace-switch", tmp_path)
-    yield running
-    assert running.end() == 0
+def switch(shared: SharedSwitch) -> Iterator[RunningSwitch]:
+    with shared.lent() as running:
+        yield running
 
 
 @pytest.fixture

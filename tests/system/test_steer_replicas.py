@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import pytest
-from running_switch import RunningSwitch, wait_until
+from running_switch import RunningSwitch, SharedSwitch, wait_until
 from scapy.layers.inet import ICMP, IP, TCP, UDP, fragment
 from scapy.layers.inet6 import IPv6
 from scapy.layers.l2 import ARP
@@ -18,11 +18,17 @@ from tailrace.process.control import ControlError
 FLOWS = [udp(1024 + i, 80 + i % 7, source=f"10.0.{i % 50}.1") for i in range(600)]
 
 
+@pytest.fixture(scope="module")
+def shared(asan_binaries: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[SharedSwitch]:
+    made = SharedSwitch(asan_binaries / "switch/tailrace-switch", tmp_path_factory.mktemp("shared"))
+    yield made
+    made.end()
+
+
 @pytest.fixture
-def switch(asan_binaries: Path, tmp_path: Path) -> Iterator[RunningSwitch]:
-    running = RunningSwitch(asan_binaries / "switch/tailrace-switch", tmp_path)
-    yield running
-    assert running.end() == 0
+def switch(shared: SharedSwitch) -> Iterator[RunningSwitch]:
+    with shared.lent() as running:
+        yield running
 
 
 @pytest.fixture
