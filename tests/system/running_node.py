@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import ready_command
 
 from tailrace.node.client import Client, NoService, ask
 from tailrace.process.control import Control, ControlLost
@@ -92,14 +93,12 @@ class Command:
         return made
 
     def __call__(self, *arguments: str | Path, status: int | None = 0) -> subprocess.CompletedProcess[str]:
-        done = subprocess.run(
-            [self.program, *arguments],
-            capture_output=True,
-            text=True,
+        done = ready_command.run(
+            self.program,
+            [str(each) for each in arguments],
+            environment=self.environment,
+            folder=self.folder,
             timeout=self.limit,
-            check=False,
-            env=self.environment,
-            cwd=self.folder,
         )
         if status is not None:
             assert done.returncode == status, f"status {done.returncode}\n{done.stdout}\n{done.stderr}"

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import ready_command
 
 from tailrace.bench.traffic import KINDS
 from tailrace.resources.hugepages import POOL
@@ -30,14 +31,8 @@ def environment(folder: Path) -> dict[str, str]:
 
 
 def hop(tailrace: Path, folder: Path, *options: str, timeout: float = 120) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [tailrace, "bench", "hop", *options],
-        capture_output=True,
-        text=True,
-        timeout=timeout,
-        check=False,
-        env=environment(folder),
-    )
+    words = ("bench", "hop", *options)
+    return ready_command.run(tailrace, words, environment=environment(folder), folder=Path.cwd(), timeout=timeout)
 
 
 def check_pair(pair: dict[str, Any]) -> None:

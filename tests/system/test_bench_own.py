@@ -11,6 +11,7 @@ from pathlib import Path
 from statistics import median
 
 import pytest
+import ready_command
 from running_node import open_folder
 
 from tailrace.bench.switch import CHANGES
@@ -30,14 +31,8 @@ def environment(folder: Path) -> dict[str, str]:
 
 
 def bench(tailrace: Path, folder: Path, *options: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [tailrace, "bench", *options],
-        capture_output=True,
-        text=True,
-        timeout=180,
-        check=False,
-        env=environment(folder),
-    )
+    words = ("bench", *options)
+    return ready_command.run(tailrace, words, environment=environment(folder), folder=Path.cwd(), timeout=180)
 
 
 @pytest.mark.whole

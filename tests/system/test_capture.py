@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import ready_command
 from front_end import BASE, RECEIVES, SENDS
 from guest_pair import GuestPair
 from running_switch import RunningSwitch, wait_until
@@ -197,10 +198,8 @@ def test_mistakes_are_one_line(
     older = tmp_path / "x.pcap"
     older.write_text("of yesterday")
     with watched_switch(asan_binaries, tmp_path, "ab", CHAIN) as watched:
-        refused = subprocess.run(
-            [tailrace, "capture", "--control", watched.switch.folder / "control", *arguments],
-            capture_output=True, text=True, check=False, cwd=tmp_path,
-        )  # fmt: skip
+        words = ("capture", "--control", str(watched.switch.folder / "control"), *arguments)
+        refused = ready_command.run(tailrace, words, environment=dict(os.environ), folder=tmp_path, timeout=60)
         assert refused.returncode == 2
         assert expected in refused.stderr
         assert refused.stderr.count("\n") == 1

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import ready_command
 from running_node import ONE, Command, pages, wait_until
 
 from tailrace.host.knobs import KNOBS
@@ -35,15 +36,7 @@ class Host:
 
     def run(self, *words: str, status: int = 0) -> str:
         """What any command prints."""
-        done = subprocess.run(
-            [self._tailrace, *words],
-            capture_output=True,
-            text=True,
-            timeout=60,
-            check=False,
-            env=self._environment,
-            stdin=subprocess.DEVNULL,
-        )
+        done = ready_command.run(self._tailrace, words, environment=self._environment, folder=Path.cwd(), timeout=60)
         assert done.returncode == status, done.stderr
         return done.stdout
 
@@ -220,14 +213,8 @@ def test_inspecting_needs_no_root_and_shows_every_capability(tailrace: Path, tmp
     ],
 )
 def test_a_mistake_is_one_line_and_status_2(tailrace: Path, tmp_path: Path, words: tuple[str, ...], said: str) -> None:
-    done = subprocess.run(
-        [tailrace, "host", *words],
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=False,
-        env={**os.environ, "TAILRACE_HOST_STATE": str(tmp_path / "host")},
-    )
+    environment = {**os.environ, "TAILRACE_HOST_STATE": str(tmp_path / "host")}
+    done = ready_command.run(tailrace, ("host", *words), environment=environment, folder=Path.cwd(), timeout=60)
     assert done.returncode == 2
     assert said in done.stderr
     assert "Traceback" not in done.stderr

@@ -11,6 +11,7 @@ from contextlib import AbstractContextManager
 from pathlib import Path
 
 import pytest
+import ready_command
 from machines import machine
 from typer.testing import CliRunner
 
@@ -21,6 +22,7 @@ from tailrace.host.machine import read_machine
 from tailrace.host.profile import load_profile
 from tailrace.host.tuning import make_tuning_plan
 
+TAILRACE = Path(sys.prefix) / "bin/tailrace"
 #: Runs the command as somebody who is not root; were anything to be changed, it would fail otherwise.
 NOBODY = """
 import os, sys
@@ -41,19 +43,25 @@ class Terminal:
         machine(self.machine)
 
     def __call__(
-        self, *words: str, answer: str = "", command: tuple[str, ...] = ("-m", "tailrace.cli.main")
+        self, *words: str, answer: str = "", program: tuple[str, ...] = ()
     ) -> subprocess.CompletedProcess[str]:
+        """`program`: what runs in the command's place."""
+        environment = {**os.environ, "TAILRACE_HOST_STATE": str(self._state)}
         ours, theirs = pty.openpty()
         try:
             os.write(ours, answer.encode())
+            if not program:
+                return ready_command.run(
+                    TAILRACE, ("host", *words), environment=environment, folder=Path.cwd(), timeout=60, stdin=theirs
+                )
             return subprocess.run(
-                [sys.executable, *command, "host", *words],
+                [*program, "host", *words],
                 stdin=theirs,
                 capture_output=True,
                 text=True,
                 check=False,
                 timeout=60,
-                env={**os.environ, "TAILRACE_HOST_STATE": str(self._state)},
+                env=environment,
             )
         finally:
             os.close(ours)
@@ -95,7 +103,7 @@ def test_with_a_yes_json_is_all_that_is_printed(terminal: Terminal) -> None:
 def test_who_may_not_change_the_machine_is_told_before_being_asked(terminal: Terminal) -> None:
     assert terminal("apply", "--root", str(terminal.machine), "--yes").returncode == 0
     for what in ("apply", "undo"):
-        done = terminal(what, answer="y\n", command=("-c", NOBODY))
+        done = terminal(what, answer="y\n", program=(sys.executable, "-c", NOBODY))
         assert (done.returncode, done.stdout) == (2, ""), done.stderr
         assert f"host {what} changes the machine, which needs root" in done.stderr
 

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import ready_command
 import typer
 
 from tailrace.bench.hop import ALL
@@ -30,9 +31,7 @@ def _voice(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def run(tailrace: Path, *words: str, **environment: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [tailrace, *words], capture_output=True, text=True, check=False, env={**os.environ, **environment}
-    )
+    return ready_command.run(tailrace, words, environment={**os.environ, **environment}, folder=Path.cwd(), timeout=60)
 
 
 def test_the_version_is_an_option_and_a_command(tailrace: Path) -> None:

@@ -5,13 +5,14 @@ from __future__ import annotations
 import csv
 import io
 import json
+import os
 import shutil
-import subprocess
 import sys
 from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
+import ready_command
 from rich.console import Console
 from run_folders import run_folder
 from typer.testing import CliRunner
@@ -25,9 +26,8 @@ from tailrace.results.run import UNFINISHED, find_folder
 
 def tailrace(folder: Path, *arguments: str, status: int = 0) -> str:
     """The command's standard output; of one that fails, its only line on standard error."""
-    done = subprocess.run(
-        [sys.executable, "-m", "tailrace.cli.main", *arguments], cwd=folder, capture_output=True, text=True, check=False
-    )
+    program = Path(sys.prefix) / "bin/tailrace"
+    done = ready_command.run(program, arguments, environment=dict(os.environ), folder=folder, timeout=60)
     assert done.returncode == status, done.stderr
     if status == 0:
         assert done.stderr == ""
