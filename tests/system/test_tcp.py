@@ -20,7 +20,7 @@ from running_node import Command, needs_a_node, wait_until
 
 pytestmark = [*needs_a_node, pytest.mark.sanitized, pytest.mark.requires_program("ip", "ping", "iperf3", "ethtool")]
 
-SECONDS = 4
+SECONDS = 2
 
 
 def run(*arguments: str, timeout: float = 60) -> str:
@@ -113,7 +113,7 @@ def test_ping_tcp_and_udp_go_through_two_functions(
         assert tcp["bits_per_second"] > 1e6
         assert tcp["bytes"] > 0
 
-        back = iperf(left.run, right.address, 2, "--reverse")["sum_received"]
+        back = iperf(left.run, right.address, SECONDS, "--reverse")["sum_received"]
         assert back["bits_per_second"] > 1e6
 
         total = iperf(left.run, right.address, SECONDS, "--udp", "--bitrate", "10M")["sum"]
