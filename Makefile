@@ -10,7 +10,7 @@ SUITE ?= bookworm
 
 help:
 	@echo 'make demo       set up, then measure a service chain on this machine (about 2 minutes)'
-	@echo 'make test       set up, then run the checks and tests (55 minutes); `make test-long` runs the rest'
+	@echo 'make test       set up, then run the checks and tests (50 minutes); `make test-long` runs the rest'
 	@echo 'make test-short  the checks, unit tests, and those tests that a new version of Debian may break: about 15 minutes'
 	@echo 'make test-long  what `make test` leaves out: the long tests, both builds of all, longer fuzzing; about 2 hours'
 	@echo 'make test-guests  of these, the ones with virtual machines'
