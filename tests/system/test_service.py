@@ -354,19 +354,18 @@ CUT_SHORT = {
 
 
 @pytest.mark.parametrize(
-    ("change", "when"),
+    ("change", "when", "every"),
     [
-        pytest.param(
-            change,
-            when,
-            marks=() if (change, when) == ("replaced", "after") else pytest.mark.whole,
-        )
-        for change in CUT_SHORT
-        for when in ("before", "after")
+        pytest.param("replaced", "after", 3, id="replaced-after-a-third"),
+        *(
+            pytest.param(change, when, 1, id=f"{change}-{when}", marks=pytest.mark.whole)
+            for change in CUT_SHORT
+            for when in ("before", "after")
+        ),
     ],
 )
 def test_a_service_that_is_killed_at_any_step_of_a_change_loses_nothing(
-    command: Command, change: str, when: str
+    command: Command, change: str, when: str, every: int
 ) -> None:
     """The change has an instance of its own at each step: what is left of one that was cut short is not in the way."""
     texts = CUT_SHORT[change]
@@ -379,9 +378,8 @@ def test_a_service_that_is_killed_at_any_step_of_a_change_loses_nothing(
         assert sorted(function_name(each["name"]) for each in things(command)) == ["first", *second, "switch"]
 
     command("up", base)
-    step = 0
+    step = 1
     while True:
-        step += 1
         with dying_service(command, step, when) as service:
             done = command("apply", more, status=None)
             if done.returncode == 0:
@@ -393,6 +391,7 @@ def test_a_service_that_is_killed_at_any_step_of_a_change_loses_nothing(
         only(more)
         command("apply", base)
         only(base)
+        step += every
     assert step > 2
     only(more)
     command("down")
