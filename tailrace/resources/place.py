@@ -78,9 +78,8 @@ class Placement:
     def headline(self) -> str:
         """The first line of output: how pollers and cores stand to each other."""
         if not self.oversubscribed:
-            pollers = "1 poller" if self.pollers == 1 else f"{self.pollers} pollers"
             own = "CPU" if self.siblings else "core"
-            return f"{pollers} on {self.cores} cores: each polls on a {own} of its own."
+            return f"{_on_cores(self.pollers, self.cores)}: each polls on a {own} of its own."
         places = [*([self.tester] if self.tester else []), *reversed(self.functions.values())]
         shared = places[0].core if places else self.switch.core
         real_time = any(place.priority for place in self.functions.values())
@@ -99,7 +98,7 @@ class Placement:
         else:
             has, with_it = f"has {has} alone", ""
         return (
-            f"Oversubscribed: {self.pollers} pollers on {self.cores} cores. "
+            f"Oversubscribed: {_on_cores(self.pollers, self.cores)}. "
             f"{alone} {has}, {who} core {shared}{with_it}; functions are interrupt-driven {how}."
         )
 
@@ -157,7 +156,7 @@ def place(
     shared = _shared(order, _cores(own), beside)
     if shared.core in taken:
         notes.append(f"no core is left beside those of fabric.cores, so others poll on CPU {shared.number} of these")
-    why = _why(shared, f"shared: {count} pollers on {whole} cores")
+    why = _why(shared, f"shared: {_on_cores(count, whole)}")
     return Placement(
         own[0].place({*numbers, *_system(cpus, order, _cores(own), [shared.number])}, 0),
         Place(shared.number, (shared.number,), nice=0, why=why) if tester else None,
@@ -241,7 +240,7 @@ def keep_places(
         if pollers and old.oversubscribed:
             core = next((each.core for each in kept.values()), core)
         at = next((cpu for cpu in cpus if cpu.number == core), shared)
-        why = _why(at, f"shared: {count} pollers on {len(order)} cores")
+        why = _why(at, f"shared: {_on_cores(count, len(order))}")
         control, _ = _control(cpus, order, taken)
         places = [Place(core, tuple(sorted({core, *control})), nice=0, why=why)] if new_tester else []
         places += [interrupt_place(core, real_time=real_time, why=why)] * len(new)
@@ -259,6 +258,11 @@ def keep_places(
         old.siblings,
         tuple(choice.note for choice in chosen or () if choice.note),
     )
+
+
+def _on_cores(pollers: int, cores: int) -> str:
+    """3 pollers on 2 cores."""
+    return f"{pollers} poller{'s' if pollers > 1 else ''} on {cores} core{'s' if cores > 1 else ''}"
 
 
 def _first_of(place: Place, count: int) -> Place:

@@ -84,6 +84,7 @@ def test_with_enough_cores_each_polls_alone_and_linux_keeps_the_first() -> None:
 
 def test_one_core_for_everything() -> None:
     placed = place(cpus(1), ["first"], tester=True, real_time=True)
+    assert placed.headline.startswith("Oversubscribed: 3 pollers on 1 core. ")
     assert placed.oversubscribed
     assert placed.switch.core == 0
 
