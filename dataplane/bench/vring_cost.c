@@ -165,7 +165,7 @@ int main(void)
 					continue;
 				start_guest(from, packed, OFFLOAD_CHECKSUM);
 				start_guest(to, packed, kinds[kind].takes);
-				printf("%s rings, %-24s %-20s %6.1f cycles a frame\n", packed ? "packed" : "split, ",
+				printf("%-6s rings, %-24s %-20s %6.1f cycles a frame\n", packed ? "packed" : "split",
 				       ways[way].name, kinds[kind].name, cycles(&ways[way], &kinds[kind]));
 				guest_end(from);
 				guest_end(to);
