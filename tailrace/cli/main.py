@@ -272,7 +272,7 @@ def migrate(
 ) -> None:
     """Move a machine to another node while it runs and frames move.
 
-    
+    \b
     sudo tailrace migrate first other-host --dry-run
     sudo tailrace migrate first other-host
     sudo tailrace migrate first --cancel

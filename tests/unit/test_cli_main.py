@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import logging
 import os
+import re
 import shutil
 import subprocess
 from pathlib import Path
@@ -142,6 +143,11 @@ def test_each_command_of_functions_and_images_shows_an_example_and_has_json(app:
     for name, command in group.commands.items():
         assert f" {name} " in f"{command.help} ".replace("\n", " "), name
         assert name == "console" or "--json" in {option for each in command.params for option in each.opts}, name
+
+
+def test_what_help_is_made_of_can_be_seen_in_an_editor() -> None:
+    for path in Path(main.__file__).parent.glob("*.py"):
+        assert not re.search(r"[\x00-\x08\x0b-\x1f\x7f]", path.read_text()), path
 
 
 def test_what_is_up_is_known_by_name(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
