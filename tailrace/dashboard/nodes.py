@@ -7,6 +7,7 @@ else's: of its headers only the kind of content is believed, and a page gets no 
 from __future__ import annotations
 
 import asyncio
+import re
 import socket
 import ssl
 from collections.abc import AsyncGenerator
@@ -16,13 +17,13 @@ from pathlib import Path
 from typing import Annotated
 from urllib.parse import quote, urlencode, urlsplit
 
-import yaml
-from pydantic import BaseModel, ConfigDict, Field, PrivateAttr, TypeAdapter, ValidationError
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, PrivateAttr, TypeAdapter
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response, StreamingResponse
 from starlette.routing import Route
 
 from tailrace.dashboard.api import REPORT_POLICY
+from tailrace.dashboard.yaml_file import read_yaml
 from tailrace.errors import Mistake
 
 MOST = 64
@@ -34,14 +35,23 @@ ANOTHER_TOKEN = "its dashboard has another token than the list of nodes"
 _KINDS = ("text/event-stream", "application/json", "application/x-ndjson", "text/html")
 
 
+def _like(pattern: str, expected: str) -> AfterValidator:
+    def check(text: str) -> str:
+        if not re.fullmatch(pattern, text):
+            raise ValueError(f"expected {expected}")
+        return text
+
+    return AfterValidator(check)
+
+
 class Remote(BaseModel):
     """Another node's dashboard."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
-    name: str = Field(pattern=r"^[A-Za-z0-9._-]{1,64}$")
-    url: str = Field(pattern=r"^https?://[^/?#@]+/?$", max_length=256)
-    token: str = Field(pattern=r"^[A-Za-z0-9_-]{16,256}$")
+    name: Annotated[str, _like(r"[A-Za-z0-9._-]{1,64}", "up to 64 letters, digits and . _ -")]
+    url: Annotated[str, _like(r"https?://[^/?#@\s]{1,240}/?", "http://HOST:PORT or https://HOST:PORT")]
+    token: Annotated[str, _like(r"[A-Za-z0-9_-]{16,256}", "the other's token: 16 letters, digits, - and _ at least")]
     certificate: Path | None = Field(
         None, description="PEM: of who has signed its certificate, unless the system knows"
     )
@@ -116,16 +126,9 @@ def read_nodes(file: Path) -> tuple[Remote, ...]:
     try:
         if file.stat().st_mode & 0o077:
             raise Mistake(f"{file}: others may read it, and it has tokens; `chmod 600` it first")
-        found = TypeAdapter(Annotated[tuple[Remote, ...], Field(max_length=MOST)]).validate_python(
-            yaml.safe_load(file.read_text(encoding="utf-8")) or []
-        )
     except OSError as error:
         raise Mistake(f"{file}: {error.strerror}") from None
-    except (yaml.YAMLError, UnicodeError) as error:
-        raise Mistake(f"{file}: not YAML: {error}".replace("\n", " ")) from None
-    except ValidationError as error:
-        first = error.errors(include_url=False, include_input=False)[0]
-        raise Mistake(f"{file}: {'.'.join(map(str, first['loc'])) or 'the file'}: {first['msg']}") from None
+    found = read_yaml(file, TypeAdapter(Annotated[tuple[Remote, ...], Field(max_length=MOST)]))
     if len({each.name for each in found}) < len(found):
         raise Mistake(f"{file}: two nodes have one name")
     return found

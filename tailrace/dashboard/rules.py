@@ -11,10 +11,9 @@ from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Annotated, Literal, get_args
 
-import yaml
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, TypeAdapter
 
-from tailrace.errors import Mistake
+from tailrace.dashboard.yaml_file import read_yaml
 
 MOST = 256
 When = Literal["loss", "out-of-sequence", "drift", "port-down", "function-restarted"]
@@ -70,16 +69,7 @@ EVERYTHING = Rules()
 
 def read_rules(path: Path) -> Rules:
     """Raises Mistake with what is wrong, and where."""
-    try:
-        return Rules.model_validate(yaml.safe_load(path.read_text(encoding="utf-8")) or {})
-    except OSError as error:
-        raise Mistake(f"{path}: {error.strerror}") from None
-    except (yaml.YAMLError, UnicodeError) as error:
-        raise Mistake(f"{path}: not YAML: {error}".replace("\n", " ")) from None
-    except ValidationError as error:
-        first = error.errors(include_url=False)[0]
-        where = ".".join(map(str, first["loc"])) or "the file"
-        raise Mistake(f"{path}: {where}: {first['msg'].removeprefix('Value error, ')}") from None
+    return read_yaml(path, TypeAdapter(Rules))
 
 
 def schema_text() -> str:

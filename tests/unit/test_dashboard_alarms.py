@@ -146,10 +146,11 @@ def test_the_file_and_its_schema(tmp_path: Path) -> None:
     file.write_text("")
     assert read_rules(file) == EVERYTHING
     for wrong, said in (
-        ("rules: [{when: rain}]", "rules.0.when"), ("rules: [{when: loss, over: 1}]", "rules.0.over"),
+        ("rules: [{when: rain}]", "rules.0.when: expected 'loss', "), ("rules: 7", "rules: expected a list"),
+        ("rules: [{when: loss, over: 1}]", "rules.0.over: there is no such key"),
         ("[1", "not YAML"),
         ("webhooks: [{url: 'file:///etc/passwd'}]", "webhooks.0.url: expected http://"), ("- a", "the file"),
-        ("rules: [{when: loss, above: -1}]", "rules.0.above"),
+        ("rules: [{when: loss, above: -1}]", "rules.0.above: expected greater"),
     ):  # fmt: skip
         file.write_text(wrong)
         with pytest.raises(Mistake, match=said):

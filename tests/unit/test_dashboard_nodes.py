@@ -77,15 +77,20 @@ def test_the_list(tmp_path: Path) -> None:
     file.write_text(f"- {{name: lab-2, url: 'https://lab-2:9753', token: {TOKEN}}}\n")
     assert read_nodes(file)[0].name == "lab-2"
     for wrong, where in (
-        ("[1", "not YAML"), ("{a: b}", "the file"), (f"- {{name: 'a/b', url: 'http://h', token: {TOKEN}}}", "0.name"),
-        (f"- {{name: a, url: 'file:///x', token: {TOKEN}}}", "0.url"),
-        ("- {name: a, url: 'http://h', token: b}", "0.token"),
+        ("[1", ":1: not YAML"), (f"- {{name: a, token: {TOKEN}", ":1: not YAML"), ("\x00", "not YAML"),
+        ("{a: b}", "the file: expected a list"), ("- a", "0: expected keys"),
+        (f"- {{name: 'a/b', url: 'http://h', token: {TOKEN}}}", "0.name: expected up to 64 letters"),
+        (f"- {{name: a, url: 'file:///x', token: {TOKEN}}}", "0.url: expected http://HOST:PORT"),
+        ("- {name: a, url: 'http://h', token: b}", "0.token: expected the other's token"),
+        ("- {name: a, url: 'http://h'}", "0.token: is missing"),
         (2 * f"- {{name: a, url: 'http://h', token: {TOKEN}}}\n", "one name"),
     ):  # fmt: skip
         file.write_text(wrong)
         with pytest.raises(Mistake, match=where) as raised:
             read_nodes(file)
         assert TOKEN not in str(raised.value)
+    file.write_text("")
+    assert read_nodes(file) == ()
     file.chmod(0o644)
     with pytest.raises(Mistake, match="chmod 600"):
         read_nodes(file)
