@@ -1,5 +1,6 @@
 """What the dashboard costs with many chains, and how soon it shows a change: its server's CPU time, a frame's work in
-Chromium, the time from a counter's change to the painted pixel, the page's size and first paint, and the heap.
+Chromium, the times from a counter's change to the painted pixel and from a function's death to the painted alarm, the
+page's size and first paint, and the heap.
 
 A node of the benchmark's own has all its chains between the tester's two ports, told apart by the flows that the tester
 sends; the other ports have nobody. The page's times are those of the browser's own clock (`performance.now`).
@@ -9,11 +10,13 @@ from __future__ import annotations
 
 import gzip
 import math
+import os
+import signal
 import threading
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -23,11 +26,13 @@ from tailrace.bench.looker import dashboard_of, looked_at, wait_for
 from tailrace.bench.netdata import PROGRAM, Netdata, netdata
 from tailrace.bench.own_node import own_folder, resident_mib
 from tailrace.bench.setting import Setting
+from tailrace.dashboard.events import KEPT
 from tailrace.errors import Failure, Mistake
 from tailrace.measure.own_node import OwnNode
 from tailrace.measure.profile import profile
 from tailrace.measure.progress import Reporter
 from tailrace.measure.tester import Tester
+from tailrace.node.status import status
 from tailrace.observe.page import Page
 from tailrace.plan.planned import TESTER_BUFFERS_MIB
 from tailrace.process.process import cpu_seconds
@@ -36,21 +41,31 @@ from tailrace.state.record import State, peek
 
 FIRST_ADDRESS, FIRST_PORT, ADDRESSES = "198.18.1.", 1024, 256
 """Flow k of the tester: see scale.py."""
+_NOBODY = "198.18.0.1/32"
+"""Sends nothing."""
 RATE = 10.0
 """Packets a second of each chain, each way."""
 HEAP_SPEED = 10
 _STATIC = Path(dashboard.__file__).parent / "static"
 _SETTLE = 3.0
+_PATIENCE = 60.0
 _CHANGE_SECONDS = 2.5
+_DEATH_SECONDS = 4.0
 _TESTER_NICE = 10
 """On two cores the browser shares the tester's, and is what is measured."""
 _WIDTH, _HEIGHT = 1440, 900
+_DIES = "dies"
+"""The function that is killed."""
+_RATE = """[document.querySelector('[data-hop="chain-0/0"][data-way="forward"]'), shown => shown.textContent]"""
+_ALARMS = f"""[document.querySelector('.bell'), shown => [...shown.querySelectorAll('li')].filter(
+  each => each.textContent.includes('{_DIES} function.died')).length]"""
+#: Notes when something is painted that was not so before: an element, and what is read of it.
 _WHEN_PAINTED = """(() => {
-  const shown = document.querySelector('[data-hop="chain-0/0"][data-way="forward"]');
-  const none = shown.textContent;
+  const [shown, read] = WHAT;
+  const before = read(shown);
   window.bench.painted = null;
   const observer = new MutationObserver(() => {
-    if (shown.textContent === none) return;
+    if (read(shown) === before) return;
     observer.disconnect();
     requestAnimationFrame(() => {
       const {port1, port2} = new MessageChannel();
@@ -59,7 +74,6 @@ _WHEN_PAINTED = """(() => {
     });
   });
   observer.observe(shown, {characterData: true, childList: true, subtree: true});
-  return none;
 })()"""
 
 
@@ -72,6 +86,8 @@ class DashboardPlan:
     seconds: float = 20.0
     """Of looking on."""
     changes: int = 30
+    deaths: int = 5
+    """Times that a function is killed."""
     heap: float = 0.0
     """Seconds for which the page's heap is watched, at HEAP_SPEED times its speed."""
     netdata: bool = False
@@ -83,6 +99,7 @@ class DashboardPlan:
             ("ports", self.ports, 2, 256),
             ("seconds", self.seconds, 1, 3600),
             ("changes", self.changes, 1, 1000),
+            ("deaths", self.deaths, 0, KEPT),
             ("heap", self.heap, 0, 86400),
         ):
             if not least <= value <= most:
@@ -95,7 +112,8 @@ class DashboardPlan:
     @property
     def total_seconds(self) -> float:
         sides = 1 + self.netdata
-        return 20.0 + self.seconds * sides + _CHANGE_SECONDS * self.changes * sides + self.heap
+        changes = _CHANGE_SECONDS * self.changes * sides
+        return 20.0 + self.seconds * sides + changes + _DEATH_SECONDS * self.deaths + self.heap
 
 
 @dataclass(frozen=True)
@@ -133,22 +151,28 @@ def run(plan: DashboardPlan, folder: Path, report: Reporter) -> DashboardResult:
                         figures |= _changes(plan, node, tester, page, peer)
                         if peer:
                             figures["netdata_percent"] = peer.percent(plan.seconds)
+                    if plan.deaths:
+                        report.stage("alarms", plan.total_seconds)
+                        figures |= _deaths(plan, node, page)
                 if plan.heap:
                     report.stage("the heap and the memory", plan.total_seconds)
                     with looked_at(link, HEAP_SPEED) as page:
                         figures |= _memory(plan, tester, process.pid, page)
         finally:
             node.command("down")
-        settings = {name: getattr(plan, name) for name in ("chains", "ports", "seconds", "changes", "heap", "netdata")}
+        settings = {each.name: getattr(plan, each.name) for each in fields(plan)}
         return DashboardResult(figures, settings, setting.machine())
 
 
-def spec(chains: int, ports: int) -> str:
-    """So many chains from tester.a to tester.b, and all ports with these two."""
+def spec(chains: int, ports: int, function: str = "") -> str:
+    """So many chains from tester.a to tester.b, and all ports with these two; one more chain with a function."""
     lines = ["fabric: {idle: sleep}", "ports:", *(f"  p{number}: " for number in range(ports - 2)), "chains:"]
     for number in range(chains):
         match = f"{{source: {FIRST_ADDRESS}{number % ADDRESSES}/32, source_port: {FIRST_PORT + number // ADDRESSES}, "
         lines.append(f"  chain-{number}: {{path: [tester.a, tester.b], match: {match}protocol: udp}}}}")
+    if function:
+        lines.insert(0, f"functions: {{{function}: skeleton}}")
+        lines.append(f"  to-{function}: {{path: [tester.a, {function}, tester.b], match: {{source: {_NOBODY}}}}}")
     return "\n".join(line for line in lines if ports > 2 or line != "ports:") + "\n"
 
 
@@ -223,6 +247,10 @@ def _changes(
                 taken["change_to_netdata"].append(peer.change())
     finally:
         counters.close()
+    return _spread(taken)
+
+
+def _spread(taken: Mapping[str, Sequence[float]]) -> dict[str, float]:
     return {
         f"{name}_{which}_ms": quantile(sorted(values), share)
         for name, values in taken.items()
@@ -233,16 +261,48 @@ def _changes(
 def _change(counters: Page, tester: Tester, page: Browser) -> float:
     """From the moment at which the first chain's counter has grown to when the page has painted its rate, in ms."""
     wait_for(page, "document.querySelector('[data-hop=\"chain-0/0\"]').textContent.startsWith('0')")
-    page.evaluate(_WHEN_PAINTED)
+    page.evaluate(_WHEN_PAINTED.replace("WHAT", _RATE))
     changed: list[float] = []
     watching = threading.Thread(target=_watch, args=(counters, changed))
     watching.start()
     tester.begin(profile(64, 1).streams(1000.0), 0.5, wait=0.5)
     watching.join()
-    wait_for(page, "bench.painted !== null")
-    painted = float(page.evaluate("bench.painted"))
+    painted = _painted(page)
     tester.cut_short(1.0)
     return painted - changed[0] * 1e3
+
+
+def _painted(page: Browser) -> float:
+    """When what was to be noted was painted, in ms of the wall clock. Raises Failure."""
+    wait_for(page, "bench.painted !== null")
+    return float(page.evaluate("bench.painted"))
+
+
+def _deaths(plan: DashboardPlan, node: OwnNode, page: Browser) -> dict[str, float]:
+    """How long it takes from SIGKILL for a function to when the bell has painted its death, in ms."""
+    node.spec.write_text(spec(plan.chains, plan.ports, _DIES))
+    node.command("apply", str(node.spec))
+    page.evaluate("document.querySelector('.bell button').click()")
+    taken: list[float] = []
+    last = 0
+    for _ in range(plan.deaths):
+        last = _alive(node, last)
+        page.evaluate(_WHEN_PAINTED.replace("WHAT", _ALARMS))
+        began = time.time()
+        os.kill(last, signal.SIGKILL)
+        taken.append(_painted(page) - began * 1e3)
+    return _spread({"death_to_alarm": taken})
+
+
+def _alive(node: OwnNode, other_than: int) -> int:
+    """The process of the function that dies, once it is another. Raises Failure, Mistake."""
+    deadline = time.monotonic() + _PATIENCE
+    while time.monotonic() < deadline:
+        for each in status(node.state)["processes"]:
+            if each["function"] == _DIES and each["alive"] and each["pid"] != other_than:
+                return int(each["pid"])
+        time.sleep(0.5)
+    raise Failure(f"the function {_DIES} has not come back")
 
 
 def _watch(counters: Page, changed: list[float]) -> None:

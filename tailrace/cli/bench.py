@@ -504,6 +504,7 @@ def dashboard(
     ports: Annotated[int, typer.Option(metavar="N", help="Its ports: 2 to 256.")] = 64,
     seconds: Annotated[float, typer.Option(metavar="S", help="How long is looked on.")] = 20.0,
     changes: Annotated[int, typer.Option(metavar="N", help="Changes of a counter that are timed.")] = 30,
+    deaths: Annotated[int, typer.Option(metavar="N", help="Times that a function is killed, and its alarm timed.")] = 5,
     heap: Annotated[float, typer.Option(metavar="S", help="How long the page's heap is watched, at 10 x speed.")] = 0,
     netdata: Annotated[
         bool, typer.Option("--netdata", help="Time Debian's Netdata in turn, until its HTTP interface has a change.")
@@ -524,7 +525,8 @@ def dashboard(
 
     A node of its own is started, with frames through all chains, and its dashboard opened in Chromium. server: CPU time
     of `tailrace dashboard`. frame: work of the page's main thread for a picture. change: from a counter's change to the
-    painted pixel. --heap says what the page's heap (after a collection) and the server's memory were before and after.
+    painted pixel. death: from a function's SIGKILL to the alarm that the page has painted. --heap says what the page's
+    heap (after a collection) and the server's memory were before and after.
 
     --hop measures what looking costs the switch: cycles a packet of a saturated hop as in `bench hop`, with the page
     open ÷ without, in turn. On two CPUs the page shares the guests', so packets a second say nothing of the switch.
@@ -542,7 +544,7 @@ def dashboard(
             as_json=as_json,
         )
     finish(
-        lambda: bench_dashboard.DashboardPlan(chains, ports, seconds, changes, heap, netdata),
+        lambda: bench_dashboard.DashboardPlan(chains, ports, seconds, changes, deaths, heap, netdata),
         bench_dashboard.run,
         dashboard_table,
         as_json=as_json,

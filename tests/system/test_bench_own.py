@@ -225,7 +225,8 @@ def test_how_soon_a_chain_forwards(tailrace: Path) -> None:
 @pytest.mark.whole
 @pytest.mark.requires_program("chromium")
 def test_the_dashboard(tailrace: Path) -> None:
-    options = ("--chains", "5", "--ports", "4", "--seconds", "2", "--changes", "2", "--heap", "1", "--json")
+    size = ("--chains", "5", "--ports", "4", "--seconds", "2")
+    options = (*size, "--changes", "2", "--deaths", "2", "--heap", "1", "--json")
     with open_folder() as folder:  # a socket's path is short
         done = bench(tailrace, folder, "dashboard", *options)
     assert done.returncode == 0, done.stderr
@@ -234,5 +235,6 @@ def test_the_dashboard(tailrace: Path) -> None:
     figures = result["figures"]
     assert 0 < figures["frame_p50_ms"] <= figures["frame_p99_ms"] <= figures["frame_max_ms"]
     assert -10 < figures["change_to_pixel_p50_ms"] <= figures["change_to_pixel_max_ms"] < 20_000
+    assert 0 < figures["death_to_alarm_p50_ms"] <= figures["death_to_alarm_max_ms"] < 30_000
     assert 0 < figures["server_percent"] < 100
     assert 1 < figures["heap_before_mib"] < 500

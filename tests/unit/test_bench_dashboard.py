@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 import os
+import signal
 import socket
+import subprocess
 import threading
+import time
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler
 from pathlib import Path
 from socketserver import UnixStreamServer
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
@@ -134,6 +139,36 @@ def test_the_hop_is_measured_with_and_without_the_page(monkeypatch: pytest.Monke
     assert [side.name for side in plan.sides(tmp_path)] == [looking.OPEN, looking.NONE]
     (ratio,) = looking.RATIOS
     assert ratio.of({looking.OPEN: {"cycles_per_packet": 101.0}, looking.NONE: {"cycles_per_packet": 100.0}}) == 1.01
+
+
+def test_a_function_dies_again_and_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    started: list[subprocess.Popen[bytes]] = []
+    words: list[tuple[str, ...]] = []
+
+    def status(_: Path) -> dict[str, Any]:
+        """The function is started again where it has ended."""
+        if not started or started[-1].poll() is not None:
+            started.append(subprocess.Popen(["sleep", "60"]))
+        return {"processes": [{"function": "dies", "alive": True, "pid": each.pid} for each in started]}
+
+    class Painted:
+        """Paints the alarm 200 ms after it is asked whether it has."""
+
+        def evaluate(self, expression: str) -> Any:
+            return (time.time() + 0.2) * 1e3 if expression == "bench.painted" else True
+
+    monkeypatch.setattr(dashboard, "status", status)
+    monkeypatch.setattr(dashboard, "CHROMIUM", "/usr/bin/chromium")
+    node = SimpleNamespace(state=tmp_path, spec=tmp_path / "spec", command=lambda *said: words.append(said))
+    try:
+        figures = dashboard._deaths(dashboard.DashboardPlan(chains=2, ports=2, deaths=2), node, Painted())  # type: ignore[arg-type]
+    finally:
+        for each in started:
+            each.kill()
+            each.wait()
+    assert 200 <= figures["death_to_alarm_p50_ms"] <= figures["death_to_alarm_max_ms"] < 60_000
+    assert words == [("apply", str(tmp_path / "spec"))] and "dies: skeleton" in node.spec.read_text()
+    assert [each.returncode for each in started] == [-signal.SIGKILL] * 2
 
 
 def test_the_memory_of_a_process() -> None:

@@ -181,6 +181,9 @@ def test_the_dashboards_node_has_a_chain_for_each_flow(chains: int, ports: int, 
     found = load_spec(path)
     assert (len(found.chains), len(found.ports)) == (chains, ports - 2)
     assert chains == 1 or "198.18.1.231/32" in str(found.chains["chain-999"])
+    path.write_text(dashboard.spec(chains, ports, "dies"))
+    found = load_spec(path)
+    assert (len(found.chains), list(found.functions)) == (chains + 1, ["dies"])
 
 
 def test_what_the_dashboards_benchmark_cannot_measure(monkeypatch: pytest.MonkeyPatch) -> None:
