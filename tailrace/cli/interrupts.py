@@ -21,6 +21,7 @@ from tailrace.measure.beside import BOOT_SECONDS, PROGRAM, Guest, Neighbour
 from tailrace.measure.beside import LOAD as MACHINES
 from tailrace.measure.host.loads import LOADS
 from tailrace.measure.host.plan import HostPlan
+from tailrace.measure.interrupt_plan import COMMAND, InterruptPlan, read_interrupt_plan
 from tailrace.measure.interrupt_trace import check_path
 from tailrace.measure.interrupts import (
     FIGURES,
@@ -38,17 +39,20 @@ from tailrace.measure.progress import Reporter, Silent
 from tailrace.measure.session import Request, run_on_host
 from tailrace.plan.make import priority_of
 from tailrace.resources.topology import allowed_cpus
-from tailrace.results import RunFolder
+from tailrace.results import RunFolder, load_run
+from tailrace.results.run import SPEC, find_folder
 from tailrace.spec.load import load_spec
-from tailrace.spec.units import parse_duration
+from tailrace.spec.units import parse_duration, show_span
 from tailrace.state.folder import default_folder
 from tailrace.state.launch import Launcher
 
+METHOD = "interrupts"
 PERIOD_LEAST, PERIOD_MOST = 10e-6, 1.0
 TTI_BUDGET_NS = 50_000
 
 
 def interrupts(
+    context: typer.Context,
     spec: Annotated[
         Path | None,
         typer.Argument(
@@ -109,6 +113,10 @@ def interrupts(
         ),
     ] = None,
     image: Annotated[str, typer.Option(metavar="NAME", help="The machines' image.")] = DEFAULT,
+    resume: Annotated[
+        Path | None,
+        typer.Option(metavar="RUN", help="Continue the interrupted run in this folder.", autocompletion=complete.run),
+    ] = None,
     runs: RunsOption = DEFAULT_RUNS,
     as_json: JsonOption = False,
 ) -> None:
@@ -126,13 +134,20 @@ def interrupts(
     sudo tailrace measure interrupts --causes             # and why the slowest were slow
     sudo tailrace measure interrupts --trace trace.json   # the same, for https://ui.perfetto.dev
     sudo tailrace measure interrupts examples/consolidation.yaml --beside office --budget 50us
+    sudo tailrace measure interrupts --resume runs/2026-11-21-143005-interrupts
 
     native: a thread of real-time priority waits in a process. tuned and untuned: it waits in a machine, at `latency:
     high` and `latency: normal`. There the interrupt is a message-signalled one (MSI-X) of a device, unless --path says
-    otherwise. All take turns on the same CPU, by one clock.
+    otherwise. All take turns on the same CPU, by one clock. Each slice is on disk when it ends: after Ctrl-C, a crash
+    or a reboot, --resume measures the rest.
     """
 
     def call() -> int:
+        if resume is not None:
+            _check_no_more(context)
+            folder = find_folder(resume, runs)
+            before, done = _left_of(folder)
+            return _measure(before, done, trace, runs, resume=folder, as_json=as_json)
         guests = dict(GUESTS) if spec is None else _machines_of(spec)
         neighbours = [] if beside is None else _neighbours(beside, {} if spec is None else guests)
         for each in neighbours:
@@ -160,34 +175,76 @@ def interrupts(
             control,
             _seconds("--duration", duration),
         )
-        if trace is not None:
-            check_path(trace)
-        commands.needs_root("measure interrupts")
-        machines = {guests[name].image or image for name in names if name != NATIVE}
-        notes = _check_machines(machines, {each.guest.image or image for each in neighbours})
-        text = f"# tailrace measure interrupts: {', '.join(names)}, every {period}\n{plan.text()}"
-        request = Request(
-            "interrupts", runs, default_folder(), tuple(commands.command_line()), text, "interrupts", "interrupts"
-        )
-        lines = [f"Measuring for {duration}: {', '.join(names)}; receivers on CPU {core}, senders on {control[0]}."]
-        commands.say([*lines, *notes], as_json=as_json)
-
-        def work(folder: RunFolder, launcher: Launcher, report: Reporter) -> None:
-            for each in notes:
-                folder.note(each)
-            measure_interrupts(
-                plan, receivers, image, folder, launcher, report, causes=causes, trace=trace, beside=neighbours
-            )
-
-        return commands.run_with_bar(
-            lambda bar: run_on_host(
-                request, lambda folder, launcher: work(folder, launcher, bar or Silent()), (core, control[0])
-            ),
-            plan.time_left() + sum(side.start_seconds for side in receivers) + BOOT_SECONDS * len(neighbours),
-            as_json=as_json,
-        )
+        asked = InterruptPlan(plan, receivers, neighbours, image, causes or trace is not None)
+        return _measure(asked, 0, trace, runs, as_json=as_json)
 
     raise typer.Exit(run_command(call))
+
+
+def _check_no_more(context: typer.Context) -> None:
+    """With --resume nothing else is said but what does not change the run. Raises Mistake."""
+    others = set(context.params) - {"resume", "trace", "runs", "as_json"}
+    sources = filter(None, map(context.get_parameter_source, others))
+    if any(each.name == "COMMANDLINE" for each in sources):
+        raise Mistake("--resume continues the run as it began; expected no other settings with it but --trace")
+
+
+def _left_of(path: Path) -> tuple[InterruptPlan, int]:
+    """What a run was asked for, and how many of its slices are measured. Raises Mistake."""
+    run = load_run(path)
+    soak = run.host_soak
+    if soak is None or run.method != METHOD:
+        raise Mistake(f"{path}: not a run of `tailrace {COMMAND}`, or nothing of it is measured yet; begin a new run")
+    if soak.done >= soak.slices:
+        raise Mistake(f"{path}: its {soak.slices} slices are all measured; begin a new run")
+    plan = read_interrupt_plan((path / SPEC).read_text(), str(path / SPEC))
+    missing = sorted({*plan.host.cpus, *plan.host.control} - {cpu.number for cpu in allowed_cpus()})
+    if missing:
+        raise Mistake(f"{path}: CPU {missing[0]}, which it measured, is not available to this process; begin a new run")
+    return plan, soak.done
+
+
+def _measure(
+    plan: InterruptPlan, done: int, trace: Path | None, runs: Path, *, resume: Path | None = None, as_json: bool
+) -> int:
+    """What is left after so many slices."""
+    if trace is not None:
+        check_path(trace)
+    commands.needs_root(COMMAND)
+    machines = {side.guest.image or plan.image for side in plan.sides if side.guest is not None}
+    notes = _check_machines(machines, {each.guest.image or plan.image for each in plan.beside})
+    names = ", ".join(side.side for side in plan.sides)
+    core, sender = plan.host.cpus
+    text = f"# tailrace {COMMAND}: {names}\n{plan.text()}"
+    command = tuple(commands.command_line())
+    request = Request("interrupts", runs, default_folder(), command, text, METHOD, METHOD, resume=resume)
+    left = plan.host.time_left(done)
+    line = f"Measuring for {show_span(left)}: {names}; receivers on CPU {core}, senders on {sender}."
+    commands.say([line, *notes], as_json=as_json)
+
+    def work(folder: RunFolder, launcher: Launcher, report: Reporter) -> None:
+        for each in notes:
+            if each not in folder.run.notes:
+                folder.note(each)
+        measure_interrupts(
+            plan.host,
+            plan.sides,
+            plan.image,
+            folder,
+            launcher,
+            report,
+            causes=plan.causes,
+            trace=trace,
+            beside=plan.beside,
+        )
+
+    return commands.run_with_bar(
+        lambda bar: run_on_host(
+            request, lambda folder, launcher: work(folder, launcher, bar or Silent()), (core, sender)
+        ),
+        left + sum(side.start_seconds for side in plan.sides) + BOOT_SECONDS * len(plan.beside),
+        as_json=as_json,
+    )
 
 
 def _machines_of(path: Path) -> dict[str, Guest]:

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
+from typing import Any
 
 import pytest
 from injected_interrupts import check_adds_up
-from running_node import Command, needs_a_node
+from running_node import Command, needs_a_node, wait_until
 
+from tailrace.process.process import descendants, identify
 from tailrace.results.causes import Causes
 
 pytestmark = [*needs_a_node, pytest.mark.unsanitized]
@@ -41,6 +43,39 @@ def test_each_on_each_path_is_accounted_for(command: Command) -> None:
         causes = Causes.model_validate(native["causes"])
         assert len(causes.frames) == min(100, native["samples"]) - causes.unexamined > 0
         check_adds_up(causes)
+
+
+def test_a_run_that_was_killed_is_gone_on_with(command: Command) -> None:
+    """What was measured is kept, and the rest is measured as it was asked for."""
+    words = ("--path", "msix,ipi,timer", "--period", "500us", "--budget", "500us", "--duration", "6s")
+    known = set(command.runs.glob("*/results.json"))
+    running = command.begin("measure", "interrupts", "--sides", "native", *words, "--runs", command.runs, "--json")
+
+    def results() -> dict[str, Any]:
+        (file,) = set(command.runs.glob("*/results.json")) - known
+        found: dict[str, Any] = json.loads(file.read_text())
+        return found
+
+    wait_until(lambda: set(command.runs.glob("*/results.json")) > known and results()["host_soak"], command.limit)
+    started = list(filter(None, map(identify, descendants(running.pid))))
+    running.kill()
+    running.communicate()
+    wait_until(lambda: not any(process.alive() for process in started))
+    before = results()
+    assert not before["valid"] and 1 <= before["host_soak"]["done"] < 3
+    (kept,) = [trial for trial in before["host_trials"] if trial["test"] == "interrupt-native"]
+
+    folder = next(iter(set(command.runs.glob("*/results.json")) - known)).parent
+    refused = command("measure", "interrupts", "--resume", folder, "--period", "1ms", status=2)
+    assert "expected no other settings with it" in refused.stderr
+    run = json.loads(command("measure", "interrupts", "--resume", folder, "--json").stdout)
+    assert run["valid"] and run["host_soak"]["done"] == 3 and len(run["host_soak"]["gaps"]) == 1
+    found = {trial["test"]: trial for trial in run["host_trials"]}
+    assert found["interrupt-native"]["samples"] == kept["samples"]
+    for name in ("interrupt-native", "ipi-native", "wakeup-native"):
+        assert found[name]["samples"] + found[name]["budget"]["missed"] == 4000
+    again = command("measure", "interrupts", "--resume", folder, status=2)
+    assert "its 3 slices are all measured" in again.stderr
 
 
 def test_intervals_that_are_late_or_missed_are_counted(command: Command) -> None:

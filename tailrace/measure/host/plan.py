@@ -127,12 +127,19 @@ class HostPlan:
         return yaml.safe_dump(document, sort_keys=False, default_flow_style=None)
 
 
-def read_plan(text: str, where: str, tool: Callable[[str], Tool]) -> HostPlan:
-    """The plan of a text; `tool` gives the one of a name. Raises Mistake, saying `where`, if it is none."""
+def read_plan(
+    text: str,
+    where: str,
+    tool: Callable[[str], Tool],
+    known: Sequence[str] = tuple(LOADS),
+    command: str = "measure host",
+) -> HostPlan:
+    """The plan of a text that a command has written; `tool` gives the one of a name, and its loads are of those known.
+    Raises Mistake, saying `where`, if it is none."""
     try:
         document: dict[str, Any] = yaml.safe_load(text)
         loads = [str(load) for load in document["loads"]]
-        if not set(loads) <= set(LOADS):
+        if not set(loads) <= set(known):
             raise ValueError(f"loads {', '.join(loads)}")
         return HostPlan(
             [tool(str(name)) for name in document["tools"]],
@@ -145,4 +152,4 @@ def read_plan(text: str, where: str, tool: Callable[[str], Tool]) -> HostPlan:
         )
     except (yaml.YAMLError, KeyError, TypeError, ValueError, AttributeError) as error:
         words = str(error).replace("\n", " ")
-        raise Mistake(f"{where}: not what `measure host` was asked for ({words}); begin a new run") from None
+        raise Mistake(f"{where}: not what `{command}` was asked for ({words}); begin a new run") from None
