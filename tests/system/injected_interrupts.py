@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 import os
 import subprocess
+import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -73,14 +74,15 @@ def receiver_at_work(command: Command, side: str) -> int | None:
     return None if stat[stat.rindex(")") + 2] == "T" else found[side]
 
 
-def inject(binaries: Path, kind: Kind, cpu: int, process: int, times: int) -> Spans:
-    """So many delays, one after the other."""
+def inject(binaries: Path, kind: Kind, cpu: int, process: int, times: int, apart: float = 0.0) -> Spans:
+    """So many delays, one after the other, with seconds between them."""
     argv = [str(binaries / "test/tailrace-injector"), kind.name, "--cpu", str(cpu), "--priority", str(PRIORITY)]
     argv += ["--process", str(process), *(["--us", str(kind.us)] if kind.us else [])]
     spans: Spans = []
     with subprocess.Popen(argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as injector:
         assert injector.stdin is not None and injector.stdout is not None
         for _ in range(times):
+            time.sleep(apart)
             injector.stdin.write("\n")
             injector.stdin.flush()
             begin, end = map(int, injector.stdout.readline().split())
@@ -96,17 +98,30 @@ class Told:
 
     causes: Causes
     spans: Spans
+    interrupts: int = 0
+    """That were raised in all."""
+
+    @property
+    def cycles_per_us(self) -> float:
+        """Of the TSC; 0 if no two interrupts tell."""
+        frames = self.causes.frames
+        if not frames:
+            return 0.0
+        first, last = (choose(frames, key=lambda frame: frame.sent_tsc) for choose in (min, max))
+        seconds = (last.sent - first.sent).total_seconds()
+        return (last.sent_tsc - first.sent_tsc) / seconds / 1e6 if seconds else 0.0
+
+    def within(self, frame: CausedFrame) -> float:
+        """For how long of an interrupt's way delays lasted, in µs."""
+        rate = self.cycles_per_us
+        arrived = frame.sent_tsc + frame.latency_us * rate
+        return sum(max(min(end, arrived) - max(begin, frame.sent_tsc), 0) / rate for begin, end in self.spans)
 
     def held(self) -> list[CausedFrame]:
         """Those raised during a delay, and not so shortly before its end that nothing is to be explained; or shortly
         before it, and not received before it was nearly over: of interrupts that one delay holds up only the slowest is
         told, and on a slow machine that is often such a one."""
-        frames = self.causes.frames
-        if not frames:
-            return []
-        first, last = (choose(frames, key=lambda frame: frame.sent_tsc) for choose in (min, max))
-        seconds = (last.sent - first.sent).total_seconds()
-        rate = (last.sent_tsc - first.sent_tsc) / seconds / 1e6 if seconds else 0.0
+        frames, rate = self.causes.frames, self.cycles_per_us
 
         def by(frame: CausedFrame, begin: int, end: int) -> bool:
             part = (end - begin) // 4
@@ -133,7 +148,9 @@ def check_adds_up(causes: Causes) -> None:
         assert parts == pytest.approx(frame.latency_us, abs=0.01)
 
 
-def measured(command: Command, binaries: Path, side: str, kind: Kind, times: int, words: Sequence[str]) -> Told:
+def measured(
+    command: Command, binaries: Path, side: str, kind: Kind, times: int, words: Sequence[str], apart: float = 0.0
+) -> Told:
     """What a run of the command tells of the side while so many delays are put in."""
     cpu = max(os.sched_getaffinity(0))
     words = ("--sides", side, "--cpu", str(cpu), *words, "--causes", "--json")
@@ -141,14 +158,14 @@ def measured(command: Command, binaries: Path, side: str, kind: Kind, times: int
     process = wait_until(lambda: running.poll() is not None or receiver_at_work(command, side), command.limit)
     spans: Spans = []
     if running.poll() is None:
-        spans = inject(binaries, kind, cpu, process, times)
+        spans = inject(binaries, kind, cpu, process, times, apart)
     said, errors = running.communicate(timeout=command.limit)
     assert running.returncode == 0, errors
     run = json.loads(said)
     assert run["valid"], run["reason"]
     (found,) = [trial for trial in run["host_trials"] if trial["test"] == f"interrupt-{side}"]
     assert all(trial["causes"] is None for trial in run["host_trials"] if trial is not found)
-    told = Told(Causes.model_validate(found["causes"]), spans)
+    told = Told(Causes.model_validate(found["causes"]), spans, found["samples"] + found["missed"])
     check_adds_up(told.causes)
     return told
 
