@@ -142,7 +142,7 @@ def run(plan: PlugPlan, folder: Path, report: Reporter) -> PlugResult:
             ends = [node.state / "sockets" / f"tester.{end}.sock" for end in "ab"]
             placement = Plan.read(peek(node.state).plan).placement
             with tester_at(setting, ends, listen=False, place=placement.tester) as tester:
-                tester.begin(_streams(plan.rate), 3600.0, wait=WAIT_SECONDS, interval=1.0)
+                tester.begin(flows(plan.rate), 3600.0, wait=WAIT_SECONDS, interval=1.0)
                 time.sleep(_SETTLE_SECONDS)
                 for number in range(plan.times):
                     more = client.call("function.cpus", name="first", count=2)
@@ -157,7 +157,7 @@ def run(plan: PlugPlan, folder: Path, report: Reporter) -> PlugResult:
                     report.advance("CPUs", plan.process_seconds * (number + 1) / plan.times)
                 time.sleep(_SETTLE_SECONDS)
                 result = ended(tester)
-                dropped = _dropped(client.call("node.status"))
+                dropped = switch_drops(client.call("node.status"))
                 # What a new instance costs is measured apart: it is allowed to lose what is inside the old one.
                 for _ in range(plan.restarts):
                     began = time.monotonic()
@@ -176,7 +176,7 @@ def run(plan: PlugPlan, folder: Path, report: Reporter) -> PlugResult:
         return PlugResult(taken, Beside.of(plan.rate, result, dropped), late, notes, setting.machine())
 
 
-def _streams(rate: float) -> list[dict[str, Any]]:
+def flows(rate: float) -> list[dict[str, Any]]:
     """A stream for each flow, so that its order is seen."""
     return [
         {"name": f"{source}{target}{flow}", "from": source, "to": target, "rate": rate / 2 / FLOWS,
@@ -186,6 +186,6 @@ def _streams(rate: float) -> list[dict[str, Any]]:
     ]  # fmt: skip
 
 
-def _dropped(status: Mapping[str, Any]) -> int:
+def switch_drops(status: Mapping[str, Any]) -> int:
     """Frames that the switch has counted as dropped."""
     return sum(sum(port["drops"].values()) for port in status["ports"])

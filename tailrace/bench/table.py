@@ -12,6 +12,8 @@ from rich.console import Group
 from rich.table import Table
 from rich.text import Text
 
+from tailrace.bench.automatic import GOALS_MS as AUTOMATIC_GOALS_MS
+from tailrace.bench.automatic import AutomaticResult
 from tailrace.bench.dashboard import DashboardResult
 from tailrace.bench.migration import MigrationResult
 from tailrace.bench.model import (
@@ -210,6 +212,31 @@ def plug_table(result: PlugResult, title: str) -> Group:
     if result.late:
         said.append(f"{result.late} times no frame came to the new CPU while it was waited for.")
     said += [f"note: {note}" for note in result.notes]
+    return Group(_timed(result.times_ms, title), *map(Text, said), Text(_machine_note(result.machine), style="dim"))
+
+
+def automatic_table(result: AutomaticResult, title: str) -> Group:
+    """One row a thing that is timed, then the square wave, and what became of the frames."""
+    traffic = result.traffic
+    said = [
+        *(
+            f"{name}: p99 {p99(taken):.1f} ms; within {AUTOMATIC_GOALS_MS[name]:g} ms {result.within[name]} of "
+            f"{len(taken)} times."
+            for name, taken in result.taken_ms.items()
+        ),
+        f"A burst of {traffic.rate_pps:g} frames a second kept one CPU busy for {result.load:.0%} of its time; the "
+        f"function had another one above {result.busy:.0%}.",
+    ]
+    if result.wave:
+        said.append(
+            f"Square wave of {result.wave:g} s: {result.flaps} CPUs were given back and wanted again, at most "
+            f"{result.most_in_a_minute} in a minute."
+        )
+    said += [
+        f"{traffic.sent} frames were sent: {traffic.lost} lost, {traffic.duplicate} duplicated, "
+        f"{traffic.out_of_sequence} out of sequence.",
+        *(f"note: {note}" for note in result.notes),
+    ]
     return Group(_timed(result.times_ms, title), *map(Text, said), Text(_machine_note(result.machine), style="dim"))
 
 

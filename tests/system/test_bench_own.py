@@ -148,6 +148,18 @@ def test_connections_are_handed_over(tailrace: Path, tmp_path: Path) -> None:
     assert not (tmp_path / "state").exists()
 
 
+def test_a_function_has_a_cpu_in_a_burst_and_gives_it_back(tailrace: Path) -> None:
+    with open_folder() as folder:
+        done = bench(tailrace, folder, "plug", "--automatic", "--times", "1", "--wave", "2", "--json")
+        assert done.returncode == 0, done.stderr
+        assert not (folder / "state").exists()
+    result = json.loads(done.stdout)
+    assert result["bench"] == "plug" and result["lost"] == result["traffic"]["duplicate"] == 0
+    assert {name: each["count"] for name, each in result["times_ms"].items()} == {"take": 1, "give back": 1}
+    assert result["times_ms"]["give back"]["min"] >= 400  # it has to be quiet for so long
+    assert 0 < result["busy"] < result["load"] and result["wave"]["seconds"] == 2
+
+
 def test_a_configuration_of_many_chains(tailrace: Path, tmp_path: Path) -> None:
     done = bench(tailrace, tmp_path, "apply", "--chains", "100", "--times", "2", "--json")
     assert done.returncode == 0, done.stderr

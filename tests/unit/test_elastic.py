@@ -11,9 +11,10 @@ from types import SimpleNamespace
 import pytest
 
 from tailrace.bench import hotplug
+from tailrace.bench.automatic import AutomaticPlan, AutomaticResult, Resize, limit
 from tailrace.bench.model import Beside
 from tailrace.bench.plug import PlugPlan, PlugResult
-from tailrace.errors import Mistake
+from tailrace.errors import Fault, Mistake
 from tailrace.functions.domain import differing
 from tailrace.functions.program import threads_of
 from tailrace.functions.vcpus import move, spread
@@ -374,3 +375,31 @@ def test_libvirt_moves_those_that_are_elsewhere(tmp_path: Path, monkeypatch: pyt
     assert differing(xml, file.read_text()) == ["cputune/vcpupin"]
     assert 'cpuset="1"' in file.read_text(), "what it is compared with says so from then on"
     assert move("tailrace-first", [0, 1, 1], tmp_path / "gone").vcpus_moved == 0
+
+
+def test_a_function_by_its_load_in_a_document() -> None:
+    traffic = Beside(1000.0, 100, 100, 0, 0, 0, 0, 0, 9.0)
+    changes = [Resize(at, cpus) for at, cpus in ((0.1, 2), (1.5, 1), (2.1, 2), (62.5, 1), (64.1, 2), (190.0, 1))]
+    taken = {"take": [20.0, 60.0], "give back": [500.0, 450.0]}
+    result = AutomaticResult(taken, 0.1, 0.05, 200.0, changes, traffic, (), {})
+    document = result.document()
+    assert document["within"] == {"take": 1, "give back": 2}
+    assert document["wave"]["flaps"] == 2, "the last one was not wanted again"
+    assert document["wave"]["most_in_a_minute"] == 1
+    assert document["times_ms"]["take"]["p99"] == 60.0
+    flapping = replace(result, changes=[Resize(number, 1 + number % 2) for number in range(8)])
+    assert (flapping.flaps, flapping.most_in_a_minute) == (4, 4)
+    assert replace(result, changes=[], wave=0.0).document()["wave"]["most_in_a_minute"] == 0
+    assert AutomaticPlan(10).total_seconds > AutomaticPlan(10, wave=2.0).total_seconds
+
+
+def test_a_burst_is_above_the_limit() -> None:
+    assert limit(0.101) == 0.05 and limit(3.0) == 0.75
+    with pytest.raises(Fault, match=r"busy for 1\.9% of its CPU's time; expected at least 2%: offer more"):
+        limit(0.019)
+
+
+@pytest.mark.parametrize(("times", "rate", "wave"), [(0, 1e3, 0), (1001, 1e3, 0), (1, 99, 0), (1, 2e7, 0), (1, 1e3, 1)])
+def test_bursts_that_are_not_measured_are_refused(times: int, rate: float, wave: float) -> None:
+    with pytest.raises(Mistake, match="expected"):
+        AutomaticPlan(times, rate, wave)
