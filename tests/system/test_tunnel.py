@@ -139,7 +139,7 @@ def is_in(command: Command, state: str, other: str) -> bool:
 
 
 @pytest.mark.requires_program("vtysh")
-@pytest.mark.parametrize("version", [4, 6])
+@pytest.mark.parametrize("version", [4, pytest.param(6, marks=pytest.mark.whole)])
 def test_liveness_with_frr_at_the_other_end(tailrace: Path, tmp_path: Path, version: int) -> None:
     mark = os.getpid() % 100_000
     near, far, _, _ = OUTER[version]
