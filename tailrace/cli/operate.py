@@ -371,7 +371,8 @@ def _show_status(found: dict[str, Any]) -> None:
         _show_chain(chain)
     for function in found["functions"]:
         crowded = function.get("crowded")
-        if len(function["replicas"]) > 1 or function["replicas"][0]["state"] != "active" or crowded:
+        first = function["replicas"][0]
+        if len(function["replicas"]) > 1 or first["state"] != "active" or first.get("failover") or crowded:
             print_line(f"function {function['name']}: {', '.join(map(_replica_words, function['replicas']))}")
         if said := outage_words(function.get("outages", {})):
             print_line(f"function {function['name']}: {said}")
@@ -416,7 +417,8 @@ def _match(match: Sequence[dict[str, Any]]) -> str:
 def _replica_words(replica: dict[str, Any]) -> str:
     flows = "" if replica["flows"] is None else f", {replica['flows']} flows{' left' * (replica['state'] != 'active')}"
     behind = "".join(f", {each}" for each in in_step_words(replica.get("in_step", ())))
-    return f"{replica['name']} ({replica['state']}{flows}{behind})"
+    ways = "".join(f", port {each['port']} by {each['by'] or 'the switch'}" for each in replica.get("failover", ()))
+    return f"{replica['name']} ({replica['state']}{flows}{behind}{ways})"
 
 
 def outage_words(counts: Mapping[str, int]) -> str:

@@ -62,7 +62,7 @@ def plug(
         hypervisor.connect().lookupByName(name).attachDeviceFlags(device, libvirt.VIR_DOMAIN_AFFECT_LIVE)
     except libvirt.libvirtError as error:
         _tell_card(tree, card or CardNetlink(), vf, NO_MAC)
-        keep_closed(state, machine.name, vf.address, tree)
+        keep_closed(state, machine.name, vf.address)
         raise Failure(f"libvirt does not plug the virtual function {vf.name}: {plain(str(error))}") from None
 
 
@@ -96,7 +96,7 @@ def unplug(
     for each in taken:
         if each.vf is not None:
             _tell_card(tree, card or CardNetlink(), each.vf, NO_MAC)
-            keep_closed(state, machine.name, each.vf.address, tree)
+            keep_closed(state, machine.name, each.vf.address)
     return taken
 
 

@@ -39,17 +39,17 @@ def let_open(state: State, of: str, address: str, tree: Tree) -> None:
     file = tree.at(vfio_group(tree, address))
     try:
         user = file.stat().st_uid
-        if user == qemu_user():
-            return
-        state.add(VfioFile(str(file), of, user))
-        os.chown(file, qemu_user(), -1)
+        known = [each for each in state.record.things if isinstance(each, VfioFile)]
+        if (of, address) not in {(each.of, each.address) for each in known}:
+            state.add(VfioFile(str(file), of, address, user))
+        if user != qemu_user():
+            os.chown(file, qemu_user(), -1)
     except OSError as error:
         raise Failure(f"{file}: {error.strerror}") from None
 
 
-def keep_closed(state: State, of: str, address: str, tree: Tree) -> None:
+def keep_closed(state: State, of: str, address: str) -> None:
     """Gives the file of a device that was unplugged back to whom it was."""
-    file = str(tree.at(f"/dev/vfio/{tree.target(f'{PCI}/{address}/iommu_group')}"))
-    for thing in [each for each in state.record.things if isinstance(each, VfioFile) and each.path == file]:
-        if thing.of == of:
+    for thing in [each for each in state.record.things if isinstance(each, VfioFile)]:
+        if (thing.of, thing.address) == (of, address):
             state.undo(thing)

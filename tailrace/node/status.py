@@ -20,8 +20,8 @@ from tailrace.observe.page import Page
 from tailrace.plan.planned import Plan, cpus_of, identity_of
 from tailrace.process.control import UNKNOWN, Control, ControlError
 from tailrace.state.folder import folder_in_use
-from tailrace.state.record import Outages, Process, Record, State, check_ours, peek
-from tailrace.switch.config import SWITCH, function_name
+from tailrace.state.record import Outages, Process, Record, State, VfioFile, check_ours, peek
+from tailrace.switch.config import SWITCH, function_name, instance_name
 
 _METHOD_MISSING = -32601
 
@@ -175,10 +175,23 @@ def _functions(record: Record, switch: dict[str, Any] | None) -> list[dict[str, 
                 "name": each["name"],
                 "state": "stopped" if each["name"] in stopped else each.get("state", "active"),
                 "flows": of_switch.get("flows"),
+                "failover": _failover(record, each),
                 "in_step": [],
             }
         )
     return list(found.values())
+
+
+def _failover(record: Record, function: dict[str, Any]) -> list[dict[str, Any]]:
+    """By what the frames of its ports go that may have a virtual function in front of them; None: by the switch."""
+    instance = instance_name(function["name"], record.instances.get(function["name"], 1))
+    plugged = {each.address for each in record.things if isinstance(each, VfioFile) and each.of == instance}
+    found = []
+    for each in function.get("failover", []):
+        vf = each["vf"]
+        there = vf is not None and vf["address"] in plugged
+        found.append({"port": each["port"], "by": f"{vf['of']}/{vf['number']}" if there else None})
+    return found
 
 
 def _with_lost(outages: Outages, more: int) -> dict[str, int]:

@@ -299,6 +299,8 @@ class VfioFile(MadeFor):
     kind = "vfio file"
     path: str
     of: str
+    address: str
+    """Of the device, on the PCI bus."""
     user: int
     """Whose it was."""
 

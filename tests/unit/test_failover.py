@@ -20,9 +20,12 @@ from tailrace.functions.domain import Nic, differing, domain_xml, failover_devic
 from tailrace.functions.failover import NO_MAC, plug, plugged, replug, slot_of, unplug
 from tailrace.functions.vfio import take_device
 from tailrace.migrate.facts import bound_devices
+from tailrace.node.failovers import plug_failovers, unplugged
+from tailrace.node.status import _failover
 from tailrace.plan.make import make_plan
 from tailrace.plan.planned import Plan
 from tailrace.process import hypervisor
+from tailrace.process.process import identify
 from tailrace.resources.topology import Cpu
 from tailrace.resources.virtual_functions import Failover, PlannedVf, bind
 from tailrace.spec.load import parse_located
@@ -252,6 +255,41 @@ def test_a_card_that_refuses_the_address_keeps_nothing_from_moving(
     assert not plugged(machine.xml)
     plug(state, RUNNING, FRONT, kernel, card)
     assert unplug(state, RUNNING, [FRONT], kernel, card) == [FRONT]
+
+
+@pytest.fixture
+def running(state: State, kernel: SriovKernel, card: Card, monkeypatch: pytest.MonkeyPatch) -> Process:
+    """A machine on record, as this very process, on the machine of the test's card."""
+    monkeypatch.setattr(failover, "Tree", lambda: kernel)
+    monkeypatch.setattr(failover, "CardNetlink", lambda: card)
+    me = identify(os.getpid())
+    assert me is not None
+    process = Process("fw", me.pid, me.start, outside="m")
+    state.add(process)
+    return process
+
+
+def test_a_machine_that_runs_has_its_function_but_for_a_move(
+    machine: Machine, kernel: SriovKernel, card: Card, state: State, running: Process
+) -> None:
+    plan = plan_of(SPEC, kernel)
+    (front,) = plan.functions[0].failover
+    planned = plan.as_data()["functions"][0]
+    assert plug_failovers(state, plan) == [] and plugged(machine.xml) == {0}
+    assert _failover(state.record, planned) == [{"port": 0, "by": "ens1f0/2"}]
+    with pytest.raises(Failure, match="it does not go"), unplugged(state, running, [front]) as without:
+        assert without == ["ens1f0/2"] and plugged(machine.xml) == set() and card.settings[2]["mac"] == NO_MAC
+        raise Failure("it does not go")
+    assert plugged(machine.xml) == {0} and card.settings[2]["mac"] == MAC, "it goes on here, with it"
+    with unplugged(state, running, [front]):
+        pass
+    assert _failover(state.record, planned) == [{"port": 0, "by": None}]
+    assert plugged(machine.xml) == set() and card.settings[2]["mac"] == NO_MAC
+    machine.refuses = True
+    (said,) = plug_failovers(state, plan)
+    assert said.startswith("fw: port 0 has no virtual function, and carries its frames itself: ")
+    with unplugged(state, running, []) as without:
+        assert without == []
 
 
 def test_both_nodes_have_the_address_and_either_may_have_no_function() -> None:
