@@ -21,13 +21,14 @@ from tailrace.functions.vfio import keep_closed, let_open
 from tailrace.kernel.tree import Tree
 from tailrace.process import hypervisor
 from tailrace.process.plain import plain
+from tailrace.process.process import undisturbed
 from tailrace.resources.card_netlink import CardNetlink, CardSettings
 from tailrace.resources.virtual_functions import Failover, PlannedVf, interface_of, is_there
 from tailrace.state.record import Process, State
 
 _log = logging.getLogger(__name__)
 NO_MAC = "00:00:00:00:00:00"
-"""A card whose function has this one gives it frames to none of its own."""
+"""With this one a function is given no frames to an address of its own."""
 UNPLUG_SECONDS = 60.0
 """In which the machine's system lets go of a function; on a busy host."""
 _LOOK_SECONDS = 0.02
@@ -90,9 +91,12 @@ def unplug(
                     "needs the drivers pciehp and net_failover"
                 )
             time.sleep(_LOOK_SECONDS)
-    except (libvirt.libvirtError, Failure) as error:
-        replug(state, machine, taken, tree, card)
-        raise Failure(f"a virtual function cannot be unplugged: {plain(str(error))}") from None
+    except BaseException as error:
+        with undisturbed():
+            replug(state, machine, taken, tree, card)
+        if isinstance(error, libvirt.libvirtError | Failure):
+            raise Failure(f"a virtual function cannot be unplugged: {plain(str(error))}") from None
+        raise
     for each in taken:
         if each.vf is not None:
             _tell_card(tree, card or CardNetlink(), each.vf, NO_MAC)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import time
 from dataclasses import replace
 from types import SimpleNamespace
 from xml.etree import ElementTree
@@ -232,6 +233,21 @@ def test_a_system_that_does_not_let_go_keeps_it(
     machine.patience = None
     plug(state, RUNNING, FRONT, kernel, card)
     with pytest.raises(Failure, match=r"has not let go of the virtual function of port 0 in 0 s; it needs the drivers"):
+        unplug(state, RUNNING, [FRONT], kernel, card)
+    assert plugged(machine.xml) == {0} and card.settings[2]["mac"] == MAC
+
+
+def test_who_interrupts_an_unplug_leaves_it_plugged(
+    machine: Machine, kernel: SriovKernel, card: Card, state: State, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def interrupt(_: float) -> None:
+        machine.leaving.clear()
+        machine.xml = domain_xml(WITH_SLOT)  # it has just gone
+        raise KeyboardInterrupt
+
+    plug(state, RUNNING, FRONT, kernel, card)
+    monkeypatch.setattr(time, "sleep", interrupt)
+    with pytest.raises(KeyboardInterrupt):
         unplug(state, RUNNING, [FRONT], kernel, card)
     assert plugged(machine.xml) == {0} and card.settings[2]["mac"] == MAC
 
