@@ -217,8 +217,14 @@ def test_bash_completes_commands_and_values(tailrace: Path, folder: Path) -> Non
         assert done.stdout.split() == expected, done.stderr
 
 
-@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
-def test_there_is_a_script_for_each_shell(tailrace: Path, shell: str) -> None:
-    done = run(tailrace, "--show-completion", shell)
-    assert done.returncode == 0
-    assert "_TAILRACE_COMPLETE" in done.stdout
+@pytest.mark.parametrize(
+    ("shell", "its_own"), [("bash", "COMPREPLY"), ("zsh", "#compdef tailrace"), ("fish", "complete --command tailrace")]
+)
+def test_there_is_a_script_for_each_shell(tailrace: Path, tmp_path: Path, shell: str, its_own: str) -> None:
+    """For the one that asks, which is known by its name."""
+    program = tmp_path / shell
+    shutil.copy("/bin/bash", program)
+    command = [program, "-c", '"$0" --show-completion; exit $?', tailrace]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60)
+    assert done.returncode == 0, done.stderr
+    assert "_TAILRACE_COMPLETE" in done.stdout and its_own in done.stdout
