@@ -59,7 +59,7 @@ class Server:
     def end(self) -> None:
         assert self.process is not None
         self.process.send_signal(signal.SIGINT)
-        _, error = self.process.communicate(timeout=10)
+        _, error = self.process.communicate(timeout=60)
         assert self.process.returncode == 130, error
 
 

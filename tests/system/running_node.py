@@ -123,7 +123,7 @@ class Command:
         for running in self.begun:
             if running.poll() is None:
                 running.kill()
-                running.communicate(timeout=10)
+                running.communicate(timeout=60)
 
     def status(self) -> dict[str, Any]:
         """What `tailrace status --json` prints. Where a service runs it is asked from here, as the command does: tests

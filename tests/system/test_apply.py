@@ -250,7 +250,7 @@ def test_a_change_killed_in_the_middle_is_ended_by_the_next_command(command: Com
     running = command.begin("apply", more)
     wait_until(lambda: "second" in processes(command) or running.poll() is not None)
     os.kill(command.service(), signal.SIGKILL)
-    running.communicate(timeout=10)
+    running.communicate(timeout=60)
     command("apply", more)
     assert command.status()["state"] == "up"
     assert planned(command, more, 0)["changes"] == []

@@ -130,7 +130,7 @@ class Scene:
             yield
         finally:
             process.kill()
-            process.communicate(timeout=10)
+            process.communicate(timeout=60)
 
     @contextmanager
     def talks(self, address: str, port: int = WEB) -> Iterator[Talk]:
@@ -140,7 +140,7 @@ class Scene:
             yield Talk(process)
         finally:
             process.kill()
-            process.communicate(timeout=10)
+            process.communicate(timeout=60)
 
 
 @dataclass

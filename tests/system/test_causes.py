@@ -156,6 +156,6 @@ def test_events_that_a_recorder_comes_too_late_for_are_counted(
 )
 def test_mistakes_of_a_recorder(binaries: Path, options: tuple[str, ...], expected: str) -> None:
     program = binaries / "recorder/tailrace-recorder"
-    done = subprocess.run([program, *options], capture_output=True, text=True, timeout=10, check=False)
+    done = subprocess.run([program, *options], capture_output=True, text=True, timeout=60, check=False)
     assert done.returncode == 2
     assert expected in done.stderr

@@ -125,7 +125,7 @@ def test_events_are_shown(command: Command, guests: dict[str, FrontEnd]) -> None
         lines.append(showing.stdout.readline().rstrip())
         assert lines[-1]
     showing.send_signal(signal.SIGINT)
-    _, error = showing.communicate(timeout=10)
+    _, error = showing.communicate(timeout=60)
     assert (showing.returncode, error) == (0, "")
 
 
@@ -143,10 +143,10 @@ def test_status_top_and_metrics(command: Command, guests: dict[str, FrontEnd]) -
     assert serving.stdout is not None
     url = re.search(r"http://\S+/metrics", serving.stdout.readline())
     assert url is not None
-    with urllib.request.urlopen(url[0], timeout=10) as answer:
+    with urllib.request.urlopen(url[0], timeout=60) as answer:
         assert f'tailrace_port_received_packets_total{{port="a",queue="0"}} {before + 3}.0' in answer.read().decode()
     serving.send_signal(signal.SIGINT)
-    serving.communicate(timeout=10)
+    serving.communicate(timeout=60)
 
 
 def test_a_change_and_back(command: Command, guests: dict[str, FrontEnd]) -> None:

@@ -45,7 +45,7 @@ class Bench:
     def check(self, function: subprocess.Popen[bytes], plan: Impairment, result: dict[str, Any], window: int) -> None:
         """Ends the function and holds every count of the tester against the plan."""
         function.terminate()
-        output, _ = function.communicate(timeout=20)
+        output, _ = function.communicate(timeout=60)
         for name in ("left", "right"):  # or the next one's place would seem to be taken already
             self.switch.wait_state(name, "waiting")
         counters = json.loads(output)

@@ -113,7 +113,7 @@ def test_a_killed_command_takes_its_processes_along_and_the_next_does_the_rest(
     command: Command, running: subprocess.Popen[str]
 ) -> None:
     running.kill()
-    running.communicate(timeout=10)
+    running.communicate(timeout=60)
     wait_until(lambda: command.leftovers() == [str(command.state)])
     assert "none was lost" in command("measure", "latency", command.folder / "spec.yaml", "--duration", "2s").stdout
     assert not command.leftovers()
@@ -124,7 +124,7 @@ def test_a_killed_command_takes_its_processes_along_and_down_does_the_rest(
 ) -> None:
     before = command.results()
     running.kill()
-    running.communicate(timeout=10)
+    running.communicate(timeout=60)
     wait_until(lambda: command.leftovers() == [str(command.state)])
     command("down")
     assert not command.leftovers()
@@ -134,6 +134,6 @@ def test_a_killed_command_takes_its_processes_along_and_down_does_the_rest(
 
 def test_down_after_all_was_killed_at_once(command: Command, running: subprocess.Popen[str]) -> None:
     kill_all(command)
-    running.communicate(timeout=10)
+    running.communicate(timeout=60)
     command("down")
     assert not command.leftovers()

@@ -18,7 +18,7 @@ Samples = dict[tuple[str, tuple[tuple[str, str], ...]], float]
 
 
 def scrape(url: str) -> Samples:
-    with urllib.request.urlopen(url, timeout=10) as answer:
+    with urllib.request.urlopen(url, timeout=60) as answer:
         assert answer.status == 200
         families = text_string_to_metric_families(answer.read().decode())
         return {
@@ -84,7 +84,7 @@ def test_a_scrape_says_every_counter(command: Command, binaries: Path) -> None:
         assert scrape(url) == {("tailrace_up", ()): 0}
     finally:
         serving.send_signal(signal.SIGINT)
-        serving.communicate(timeout=20)
+        serving.communicate(timeout=60)
     assert serving.returncode == 130
 
 

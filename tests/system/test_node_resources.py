@@ -62,6 +62,6 @@ def test_a_measurement_has_claimed_its_cpus_as_long_as_it_runs(command: Command)
     assert owner["measurement"] == running.pid
     assert any(str(command.run) in each for cpu in found["cpus"] for each in cpu["owners"])
     running.kill()
-    running.communicate(timeout=10)
+    running.communicate(timeout=60)
     assert specs(command) == {}, "also before anything has been cleaned up"
     command("down")

@@ -86,7 +86,7 @@ class Follower:
     def end(self) -> str:
         """What it has said."""
         self.process.send_signal(signal.SIGTERM)
-        said = self.process.communicate(timeout=20)[1]
+        said = self.process.communicate(timeout=60)[1]
         assert self.process.returncode == 0, said
         return said
 
@@ -191,7 +191,7 @@ def test_it_ends_with_its_machine(binaries: Path) -> None:
             try:
                 wait_until(lambda: os.sched_getscheduler(other.pid) == os.SCHED_FIFO)
                 other.kill()
-                said = program.communicate(timeout=20)[1]
+                said = program.communicate(timeout=60)[1]
                 assert program.returncode == 0, said
             finally:
                 program.kill()
@@ -210,6 +210,6 @@ def test_it_ends_with_its_machine(binaries: Path) -> None:
 def test_what_cannot_be_is_refused(binaries: Path, machine: Machine, words: tuple[str, str], said: str) -> None:
     argv = [str(binaries / "priority/tailrace-priority"), "--process", str(os.getpid()), "--page", f"{machine.at:x}"]
     argv += ["--thread", str(machine.threads[0].native_id), "--least", "0", "--most", "30", *words]
-    done = subprocess.run(argv, capture_output=True, text=True, timeout=20, check=False)
+    done = subprocess.run(argv, capture_output=True, text=True, timeout=60, check=False)
     assert done.returncode in (1, 2) and said in done.stderr
     assert machine.has(0) == OTHER

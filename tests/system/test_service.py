@@ -479,7 +479,7 @@ def test_a_client_that_hangs_up_does_not_cut_a_change_short(command: Command) ->
     running = command.begin("up", command.spec(PLAIN))
     wait_until(lambda: any(thing["name"] == "switch" for thing in things(command)))
     running.kill()
-    running.communicate(timeout=10)
+    running.communicate(timeout=60)
     wait_until(lambda: command.status()["state"] == "up")
 
 

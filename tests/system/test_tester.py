@@ -417,7 +417,7 @@ def test_a_skeleton_forwards_every_frame(
         assert_clean(result)
         if not sandboxed:  # bubblewrap keeps signals from what it runs
             vnf.terminate()
-            output, _ = vnf.communicate(timeout=20)
+            output, _ = vnf.communicate(timeout=60)
             assert vnf.returncode == 0
             counters = json.loads(output)
             for port, each in zip(counters["ports"], result["streams"], strict=True):
@@ -463,7 +463,7 @@ def test_a_full_receiver_is_felt_at_the_chains_beginning(
         assert there["lost"] == there["duplicate"] == there["out_of_sequence"] == 0
         for function in functions:
             function.terminate()
-            output, _ = function.communicate(timeout=20)
+            output, _ = function.communicate(timeout=60)
             for port in json.loads(output)["ports"]:
                 assert port["drop_full"] == port["drop_function"] == 0
                 assert port["received"] == port["sent"]

@@ -231,7 +231,7 @@ def test_up_killed_in_the_middle_leaves_only_what_down_finds(command: Command) -
     running = command.begin("up", command.spec(ONE))
     wait_until(lambda: any(thing["name"] == "switch" for thing in things(command)))
     os.kill(command.service(), signal.SIGKILL)
-    _, said = running.communicate(timeout=10)
+    _, said = running.communicate(timeout=60)
     assert "the service has ended in the middle of node.up" in said
     command("down")
     assert not command.leftovers()

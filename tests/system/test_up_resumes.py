@@ -28,7 +28,7 @@ KILLS = 2
 
 def configuration(command: Command) -> dict[str, Any]:
     """What the switch is asked to be, with its version."""
-    control = Control(command.state / "sockets/switch.control", timeout=5)
+    control = Control(command.state / "sockets/switch.control", timeout=60)
     try:
         answer: dict[str, Any] = control.call("config.get")
     finally:

@@ -175,7 +175,7 @@ def served(
 
 def ask(port: int, path: str = "/", headers: dict[str, str] | None = None, method: str = "GET") -> Any:
     """The answer, read."""
-    with closing(http.client.HTTPConnection("127.0.0.1", port, timeout=10)) as connection:
+    with closing(http.client.HTTPConnection("127.0.0.1", port, timeout=60)) as connection:
         connection.request(method, path, headers=headers or {})
         answer = connection.getresponse()
         answer.text = answer.read().decode()  # type: ignore[attr-defined]

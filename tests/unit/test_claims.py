@@ -56,4 +56,4 @@ def test_somebody_elses_word_does_not_count() -> None:
         assert other.stdout is not None
         assert other.stdout.readline() == b"taken\n"
         assert holder(CORE) is None
-        other.communicate(b"\n", timeout=10)
+        other.communicate(b"\n", timeout=60)

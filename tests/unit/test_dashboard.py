@@ -56,7 +56,7 @@ def port(sampler: MadeUp) -> Iterator[int]:
 @contextmanager
 def events(port: int) -> Iterator[Iterator[Event]]:
     """The stream's events, as they come."""
-    with closing(http.client.HTTPConnection("127.0.0.1", port, timeout=10)) as connection:
+    with closing(http.client.HTTPConnection("127.0.0.1", port, timeout=60)) as connection:
         connection.request("GET", "/stream", headers=BEARER)
         with connection.getresponse() as answer:
             assert (answer.status, answer.getheader("Content-Type")) == (200, "text/event-stream; charset=utf-8")
@@ -532,7 +532,7 @@ def test_by_https_the_cookie_is_secure(sampler: MadeUp, certificate: Certificate
     trusted = ssl.create_default_context(cafile=certificate.chain)
     with (
         served(sampler, certificate=certificate) as port,
-        closing(http.client.HTTPSConnection("127.0.0.1", port, timeout=10, context=trusted)) as connection,
+        closing(http.client.HTTPSConnection("127.0.0.1", port, timeout=60, context=trusted)) as connection,
     ):
         connection.request("GET", f"/?token={TOKEN}", headers={"Origin": f"https://127.0.0.1:{port}"})
         answer = connection.getresponse()
@@ -592,7 +592,7 @@ def test_a_thousand_clients(port: int, sampler: MadeUp) -> None:
     with ExitStack() as stack:
         clients = []
         for _ in range(1000):
-            client = stack.enter_context(socket.create_connection(("127.0.0.1", port), timeout=20))
+            client = stack.enter_context(socket.create_connection(("127.0.0.1", port), timeout=60))
             client.sendall(request)
             clients.append(client)
         answers = [client.recv(12).split()[1] for client in clients]

@@ -31,7 +31,7 @@ def test_what_another_node_shows_is_passed_on(tmp_path: Path) -> None:
         report = ask(port, f"/nodes/lab-2/api/runs/{run}/report?token={TOKEN}", BEARER)
         assert report.status == 200
         assert report.getheader("Content-Security-Policy").startswith("sandbox ")
-        with closing(http.client.HTTPConnection("127.0.0.1", port, timeout=10)) as connection:
+        with closing(http.client.HTTPConnection("127.0.0.1", port, timeout=60)) as connection:
             connection.request("GET", "/nodes/lab-2/stream", headers=BEARER)
             answer = connection.getresponse()
             assert answer.getheader("Content-Type").startswith("text/event-stream")

@@ -347,7 +347,7 @@ def test_drops_of_mirrors_are_one_metric_with_the_reason_as_a_label() -> None:
 def test_scrapes_without_a_switch(tmp_path: Path) -> None:
     server = serve(Sampler(tmp_path / "none"), dict, "127.0.0.1", 0)
     try:
-        with urllib.request.urlopen(f"http://127.0.0.1:{server.server_port}/metrics", timeout=10) as answer:
+        with urllib.request.urlopen(f"http://127.0.0.1:{server.server_port}/metrics", timeout=60) as answer:
             text = answer.read().decode()
         (family,) = text_string_to_metric_families(text)
         assert (family.name, family.samples[0].value) == ("tailrace_up", 0)

@@ -131,7 +131,7 @@ def test_what_has_ended_at_its_start_is_told_in_its_words(fake: Path) -> None:
 def test_a_program_that_cannot_be_started_says_so_in_its_log(tmp_path: Path) -> None:
     log = tmp_path / "x.log"
     argv = [sys.executable, "-I", "-S", log_writer.__file__, str(log), "1000", "0", "--", "/nowhere"]
-    assert subprocess.run(argv, capture_output=True, timeout=20, check=False).returncode == 127
+    assert subprocess.run(argv, capture_output=True, timeout=60, check=False).returncode == 127
     while not log.exists() or not log.read_text().endswith(
         "/nowhere: could not be started: No such file or directory\n"
     ):
