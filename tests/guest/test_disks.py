@@ -16,6 +16,7 @@ from running_node import Command, needs_a_node, wait_until
 from tailrace.functions import agent
 from tailrace.functions.domain import machine_id
 from tailrace.functions.names import outer_name
+from tailrace.observe.function_log import log_of
 
 pytestmark = [
     *needs_a_node,
@@ -57,7 +58,7 @@ def test_a_disk_boots_forwards_and_is_not_changed(command: Command, disk: Path, 
     try:
         assert len(list(overlays.glob("*"))) == (3 if firmware == "uefi" else 2)
         # Its ports are up when Linux has a driver for them, which is before its function has them.
-        wait_until(lambda: "forwarding" in command("function", "log", "own").stdout, BOOT)
+        wait_until_forwarding(command, "own")
         assert agent.ask(command.state / "logs/own.agent", "hostname").strip() == "wall"
         by_uefi = "[ -e /sys/firmware/efi ] && echo yes || echo no"
         assert agent.ask(command.state / "logs/own.agent", by_uefi).strip() == ("yes" if firmware == "uefi" else "no")
@@ -101,7 +102,8 @@ class Kept:
 
 
 def wait_until_forwarding(command: Command, name: str) -> None:
-    wait_until(lambda: "forwarding" in command("function", "log", name).stdout, BOOT)
+    """By the file that `tailrace function log` shows: an emulated machine has the CPU that starting it would take."""
+    wait_until(lambda: "forwarding" in log_of(command.state, name).read_text(errors="replace"), BOOT)
 
 
 @pytest.mark.whole
