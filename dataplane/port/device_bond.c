@@ -20,7 +20,11 @@
 #include "common/grace.h"
 #include "port/device_bond_internal.h"
 
-enum { LINK_MS = 10 }; /* the driver looks so often whether a member that was given to it has its link */
+enum {
+	LACP_SHORT_TIMEOUT = 0x02,
+	LACP_SILENCE_MS = 3001, /* the driver wants it longer than its short one */
+	LINK_MS = 10,		/* the driver looks so often whether a member that was given to it has its link */
+};
 
 /* ------- frames, in the threads of workers ------- */
 
@@ -48,6 +52,18 @@ static bool is_slow(const struct rte_mbuf *mbuf)
 }
 
 /*
+ * The driver asks the other end for a frame each 30 s, and has no setting for that.  With this bit it is one a second
+ * (IEEE 802.1AX, 6.4.2.3), so that silence is noticed after 3 s (lacp_timeouts()).
+ */
+static void ask_for_more(struct rte_mbuf *mbuf)
+{
+	struct lacpdu_header *frame = rte_pktmbuf_mtod(mbuf, struct lacpdu_header *);
+
+	if (mbuf->data_len >= sizeof(*frame) && frame->lacpdu.subtype == SLOW_SUBTYPE_LACP)
+		frame->lacpdu.actor.state |= LACP_SHORT_TIMEOUT;
+}
+
+/*
  * LACP's frames are the driver's, in buffers of its own.  Returns whether the burst is one; then it is sent.  Others'
  * end the burst before them: `*count` is how many may leave.
  */
@@ -57,6 +73,7 @@ static bool send_slow(const struct bond_member *member, struct rte_mbuf **mbufs,
 		if (likely(!is_slow(mbufs[i])))
 			continue;
 		if (*count == 1 && mbufs[0]->pool != member->bond->options.pool) {
+			ask_for_more(mbufs[0]);
 			(void)!send(member->slow_fd, rte_pktmbuf_mtod(mbufs[0], void *), mbufs[0]->data_len,
 				    MSG_DONTWAIT); /* one that is lost is sent again within a second */
 			return true;
@@ -255,6 +272,17 @@ static int set_up(struct bond *bond)
 	return rc;
 }
 
+static int lacp_timeouts(const struct bond *bond)
+{
+	struct rte_eth_bond_8023ad_conf conf;
+	int rc = rte_eth_bond_8023ad_conf_get(bond->port, &conf);
+
+	if (rc != 0)
+		return rc;
+	conf.long_timeout_ms = LACP_SILENCE_MS;
+	return rte_eth_bond_8023ad_setup(bond->port, &conf);
+}
+
 /* The driver's device, with the members that are open.  Returns 0 or -errno. */
 static int make_bond(struct bond *bond, const struct bond_member *first)
 {
@@ -272,6 +300,8 @@ static int make_bond(struct bond *bond, const struct bond_member *first)
 	rc = rte_eth_macaddr_get(first->device.port, &address);
 	if (rc == 0)
 		rc = rte_eth_bond_mac_address_set(bond->port, &address);
+	if (rc == 0 && bond->mode == BOND_LACP)
+		rc = lacp_timeouts(bond);
 	if (rc == 0 && bond->mode == BOND_LACP)
 		rc = rte_eth_bond_xmit_policy_set(bond->port, BALANCE_XMIT_POLICY_LAYER34);
 	if (rc == 0)

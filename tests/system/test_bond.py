@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import os
 import subprocess
+import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -195,13 +198,84 @@ def test_lacp_between_two_bonds(network: Network, switch: RunningSwitch, guest: 
     other.end()
 
 
+@pytest.fixture
+def open_vswitch(network: Network) -> Iterator[Callable[..., str]]:
+    """Open vSwitch without DPDK, in user space; runs ovs-vsctl, or with `show` ovs-appctl."""
+    with tempfile.TemporaryDirectory(prefix="tailrace-ovs-") as folder, ExitStack() as stack:
+        environment = {**os.environ, "OVS_RUNDIR": folder, "OVS_LOGDIR": folder, "OVS_DBDIR": folder}
+
+        def run(*words: str) -> str:
+            return subprocess.run(words, env=environment, check=True, capture_output=True, text=True, timeout=60).stdout
+
+        def start(name: str, *words: str) -> None:
+            control = f"{folder}/{name}.ctl"
+            command = [*network.within, name, *words, f"--unixctl={control}", "--no-chdir"]
+            process = subprocess.Popen(command, env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+            stack.callback(process.wait, 60)
+            stack.callback(process.terminate)
+            wait_until(Path(control).exists, f"{name} answers")
+
+        run("ovsdb-tool", "create", f"{folder}/conf.db", "/usr/share/openvswitch/vswitch.ovsschema")
+        start("ovsdb-server", f"{folder}/conf.db", f"--remote=punix:{folder}/db.sock")
+        set_up = partial(run, "ovs-vsctl", f"--db=unix:{folder}/db.sock")
+        set_up("--no-wait", "init")
+        start("ovs-vswitchd", f"unix:{folder}/db.sock")
+
+        def ask(*words: str, show: bool = False) -> str:
+            return run("ovs-appctl", "-t", f"{folder}/ovs-vswitchd.ctl", *words) if show else set_up(*words)
+
+        yield ask
+
+
+@pytest.mark.requires_program("ovs-vswitchd", "ovsdb-server", "ovs-vsctl")
+def test_lacp_with_open_vswitch(
+    network: Network, switch: RunningSwitch, guest: Guest, open_vswitch: Callable[..., str]
+) -> None:
+    for name in ("left0", "left1", "far"):
+        network.pair(name, name.replace("left", "right") if name != "far" else "farther")
+    words = ("lacp=active", "bond_mode=balance-tcp", "other_config:lacp-time=fast")
+    open_vswitch("add-br", "br0", "--", "set", "bridge", "br0", "datapath_type=netdev")
+    open_vswitch("add-bond", "br0", "bond0", "right0", "right1", *words, "--", "add-port", "br0", "far")
+    switch.add_device("wan", "bond:lacp,if:left0,if:left1")
+    switch.join("guest", "wan")
+    wait_until(lambda: active(switch, "wan") == [True, True], "LACP agrees on both")
+    said = open_vswitch("lacp/show", "bond0", show=True)
+    assert said.count("current attached") == 2, said
+    (partner,) = {each["partner"] for each in bond(switch, "wan")["members"]}
+    assert f"sys_id: {partner.lower()}" in said
+    end = End(network, "farther")
+    pass_both(guest, end)
+
+    network.run("ip", "link", "set", "right1", "down")
+    wait_until(lambda: active(switch, "wan") == [True, False], "one member is left")
+    pass_both(guest, end)
+    network.run("ip", "link", "set", "right1", "up")
+    wait_until(lambda: active(switch, "wan") == [True, True], "LACP agrees on both again")
+    # Only LACP tells: both members keep their links.
+    open_vswitch("set", "port", "bond0", "lacp=off")
+    wait_until(lambda: active(switch, "wan") == [False, False], "the other end is silent")
+    switch.wait_state("wan", "down")
+    end.close()
+
+
+def pass_both(guest: Guest, end: End) -> None:
+    """Frames cross both ways, each flow by one of the members."""
+    wanted = frames()
+    guest.send(wanted)
+    assert sorted(end.wait_received(COUNT)) == sorted(wanted)
+    guest.offer(COUNT)
+    for frame in wanted:
+        end.send(frame)
+    assert sorted(guest.wait_received(COUNT)) == sorted(wanted)
+
+
 @pytest.mark.usefixtures("ends", "guest")
 def test_lacp_that_nobody_answers(switch: RunningSwitch) -> None:
     switch.add_device("wan", "bond:lacp,if:left0,if:left1")
     switch.join("guest", "wan")
     alone = ("up", False, "nobody answers LACP there")
     wait_members(switch, alone, alone)
-    assert switch.port("wan")["state"] == "down"
+    switch.wait_state("wan", "down")
     assert [each["partner"] for each in bond(switch, "wan")["members"]] == [None, None]
 
 
