@@ -86,7 +86,7 @@ class DashboardPlan:
     seconds: float = 20.0
     """Of looking on."""
     changes: int = 30
-    deaths: int = 5
+    deaths: int = 0
     """Times that a function is killed."""
     heap: float = 0.0
     """Seconds for which the page's heap is watched, at HEAP_SPEED times its speed."""

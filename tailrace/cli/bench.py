@@ -504,7 +504,7 @@ def dashboard(
     ports: Annotated[int, typer.Option(metavar="N", help="Its ports: 2 to 256.")] = 64,
     seconds: Annotated[float, typer.Option(metavar="S", help="How long is looked on.")] = 20.0,
     changes: Annotated[int, typer.Option(metavar="N", help="Changes of a counter that are timed.")] = 30,
-    deaths: Annotated[int, typer.Option(metavar="N", help="Times that a function is killed, and its alarm timed.")] = 5,
+    deaths: Annotated[int, typer.Option(metavar="N", help="Times that a function is killed, and its alarm timed.")] = 0,
     heap: Annotated[float, typer.Option(metavar="S", help="How long the page's heap is watched, at 10 x speed.")] = 0,
     netdata: Annotated[
         bool, typer.Option("--netdata", help="Time Debian's Netdata in turn, until its HTTP interface has a change.")
@@ -518,7 +518,7 @@ def dashboard(
 
     \b
     sudo tailrace bench dashboard
-    sudo tailrace bench dashboard --chains 2 --ports 4 --changes 100
+    sudo tailrace bench dashboard --chains 2 --ports 4 --changes 100 --deaths 5
     sudo tailrace bench dashboard --chains 4 --ports 6 --changes 1 --heap 3600 --json
     sudo tailrace bench dashboard --chains 2 --ports 4 --netdata --changes 100
     sudo tailrace bench dashboard --hop 5 --seconds 3
