@@ -65,7 +65,8 @@ def test_frames_go_by_the_card_while_there_is_one(switch: RunningSwitch, tmp_pat
             machine.run(f"ip neighbour add {NEIGHBOUR[0]} lladdr {NEIGHBOUR[1]} dev {both}")
             assert_by_the_switch()
             for _ in range(2):
-                machine.execute("device_add", **{**card, "failover_pair_id": "nic0"})
+                # Its names have underscores, which `execute` would make hyphens.
+                machine.qmp.cmd("device_add", **card, failover_pair_id="nic0")
                 machine.wait(f"[ $(ls -d /sys/class/net/{both}/lower_* | wc -l) = 2 ]", BOOT)
                 machine.wait(f"cat /sys/class/net/{both}/lower_*/carrier | tr '\\n' ' ' | grep '1 1'", BOOT)
                 wire.forget(0.2)
