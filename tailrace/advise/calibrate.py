@@ -201,9 +201,9 @@ def worker_machine(
     source: str,
     functions: Sequence[tuple[int, float]] = (),
 ) -> Machine:
-    """A machine with Tailrace's switch, of sizes of frames with the ns that a hop took, and where these were the limit,
-    those that functions took for one: two sizes or more."""
-    parameters = _line("worker", points) | (_line("function", functions) if len(functions) > 1 else {})
+    """A machine with Tailrace's switch, of sizes of frames with the ns that a hop took, two sizes or more; and those
+    that functions took, of sizes at which they were the limit."""
+    parameters = _line("worker", points) | (_line("function", functions) if functions else {})
     return Machine(
         name=name,
         calibrated=Calibrated(frames=span_of([size for size, _ in points])),
@@ -213,11 +213,11 @@ def worker_machine(
 
 def _line(what: str, points: Sequence[tuple[int, float]]) -> dict[str, float]:
     """What takes so many ns for frames of these sizes: for the shortest, and for each byte above it. The line through
-    them is that of least squares."""
+    them is that of least squares; of one size, bytes take nothing."""
     sizes, times = [size - SHORTEST for size, _ in points], [time for _, time in points]
     centre, mean = sum(sizes) / len(sizes), sum(times) / len(times)
-    slope = sum((size - centre) * (time - mean) for size, time in zip(sizes, times, strict=True))
-    slope /= sum((size - centre) ** 2 for size in sizes)
+    spread = sum((size - centre) ** 2 for size in sizes)
+    slope = sum((size - centre) * (time - mean) for size, time in zip(sizes, times, strict=True)) / (spread or 1.0)
     slope = max(slope, 1e-6)  # noise can make a long frame the cheaper one
     fixed = max(mean - slope * centre, 1e-3)
     return {f"{what}_ns": fixed, f"{what}_byte_ns": slope}

@@ -250,6 +250,9 @@ def test_chains_are_compared_with_what_one_hop_predicts(tmp_path: Path) -> None:
     assert "expected a result of `tailrace bench chain --json`" in advise(
         "chains", hops[0], "--machine", here, status=2
     )
+    bench(hops[1], "hop", 5.0, 1.0, frame=1518)
+    advise("calibrate", *hops, "-o", here)
+    assert read_machine(here)["function_ns"] == pytest.approx(50), "of the size at which they were the limit"
     bench(hops[0], "hop", 20.0, 1.0, frame=64)
     advise("calibrate", *hops, "-o", here)
     assert "function_ns" not in read_machine(here), "the switch was the limit: nothing is known of the functions"
