@@ -317,6 +317,12 @@ def failover_device(port: int, address: str, bus: int) -> str:
     return ElementTree.tostring(device, encoding="unicode")
 
 
+def address_of(place: ElementTree.Element) -> str:
+    """A PCI address of libvirt's, as the kernel writes it."""
+    domain, bus, slot, function = (int(place.get(word, "0"), 16) for word in ("domain", "bus", "slot", "function"))
+    return f"{domain:04x}:{bus:02x}:{slot:02x}.{function:x}"
+
+
 def _place(device: ElementTree.Element, address: str) -> ElementTree.Element:
     """Adds a PCI address in libvirt's words."""
     domain, bus, rest = address.split(":")

@@ -10,34 +10,36 @@ specification 1.2, 5.1.3 (VIRTIO_NET_F_STANDBY).
 
 from __future__ import annotations
 
-import logging
 import time
 from collections.abc import Collection
+from dataclasses import replace
 from xml.etree import ElementTree
 
 from tailrace.errors import Failure, Refused
-from tailrace.functions.domain import FAILOVER, SLOT, alias, failover_device
-from tailrace.functions.vfio import keep_closed, let_open
+from tailrace.functions.domain import FAILOVER, SLOT, address_of, alias, failover_device
+from tailrace.functions.vfio import let_open, recorded
 from tailrace.kernel.tree import Tree
 from tailrace.process import hypervisor
 from tailrace.process.plain import plain
 from tailrace.process.process import undisturbed
-from tailrace.resources.card_netlink import CardNetlink, CardSettings
-from tailrace.resources.virtual_functions import Failover, PlannedVf, interface_of, is_there
-from tailrace.state.record import Process, State
+from tailrace.resources.card_netlink import CardSettings
+from tailrace.resources.virtual_functions import Failover, is_there
+from tailrace.state.card_functions import give_address, take_address
+from tailrace.state.record import Process, State, VfioFile
 
-_log = logging.getLogger(__name__)
-NO_MAC = "00:00:00:00:00:00"
-"""With this one a function is given no frames to an address of its own."""
 UNPLUG_SECONDS = 60.0
 """In which the machine's system lets go of a function; on a busy host."""
 _LOOK_SECONDS = 0.02
 
 
-def plugged(xml: str) -> set[int]:
-    """The ports of a machine, in libvirt's words, that have a function in front of them."""
-    names = [alias(each) for each in ElementTree.fromstring(xml).iterfind("devices/hostdev")]
-    return {int(each.removeprefix(FAILOVER)) for each in names if each.startswith(FAILOVER)}
+def plugged(xml: str) -> dict[int, str]:
+    """The ports of a machine, in libvirt's words, that have a function in front of them, and its PCI address."""
+    found = {}
+    for each in ElementTree.fromstring(xml).iterfind("devices/hostdev"):
+        if alias(each).startswith(FAILOVER):
+            at = each.find("source/address")
+            found[int(alias(each).removeprefix(FAILOVER))] = "" if at is None else address_of(at)
+    return found
 
 
 def slot_of(xml: str, port: int) -> int:
@@ -57,51 +59,85 @@ def plug(
         raise Failure(f"virtual function {vf.name if vf else 'of the port'} is not there")
     libvirt, name = hypervisor.library(), machine.outside
     device = failover_device(failover.port, vf.address, slot_of(hypervisor.machine_xml(name), failover.port))
-    let_open(state, machine.name, vf.address, tree)
-    _tell_card(tree, card or CardNetlink(), vf, failover.mac)
+    let_open(state, machine.name, vf.address, tree, vf.card, vf.number)
     try:
+        give_address(tree, vf.card, vf.number, failover.mac, card)
         hypervisor.connect().lookupByName(name).attachDeviceFlags(device, libvirt.VIR_DOMAIN_AFFECT_LIVE)
-    except libvirt.libvirtError as error:
-        _tell_card(tree, card or CardNetlink(), vf, NO_MAC)
-        keep_closed(state, machine.name, vf.address)
-        raise Failure(f"libvirt does not plug the virtual function {vf.name}: {plain(str(error))}") from None
+    except BaseException as error:
+        with undisturbed():
+            _forget(state, machine, vf.address, tree, card)
+        if isinstance(error, libvirt.libvirtError):
+            raise Failure(f"libvirt does not plug the virtual function {vf.name}: {plain(str(error))}") from None
+        raise
 
 
 def unplug(
     state: State,
     machine: Process,
-    failovers: Collection[Failover],
+    ports: Collection[int],
     tree: Tree | None = None,
     card: CardSettings | None = None,
-) -> list[Failover]:
-    """Has the ports of a machine carry their frames themselves; returns those that did not. Raises Failure where its
-    system does not let go of a function, and then the others are plugged again."""
+) -> list[int]:
+    """Has ports of a machine carry their frames themselves; returns those that did not. Raises Failure where its system
+    does not let go of a function. Then, and when it is cut short, it may still do so later: see plug_again()."""
     libvirt, name, tree = hypervisor.library(), machine.outside, tree or Tree()
-    taken = [each for each in failovers if each.port in plugged(hypervisor.machine_xml(name))]
+    taken = {port: at for port, at in plugged(hypervisor.machine_xml(name)).items() if port in ports}
     deadline = time.monotonic() + UNPLUG_SECONDS
     try:
         domain = hypervisor.connect().lookupByName(name)
-        for each in taken:
-            domain.detachDeviceAlias(f"{FAILOVER}{each.port}", libvirt.VIR_DOMAIN_AFFECT_LIVE)
-        while left := plugged(hypervisor.machine_xml(name)):
+        for port, at in taken.items():
+            _mark(state, machine, at)
+            domain.detachDeviceAlias(f"{FAILOVER}{port}", libvirt.VIR_DOMAIN_AFFECT_LIVE)
+        while left := plugged(hypervisor.machine_xml(name)).keys() & taken.keys():
             if time.monotonic() > deadline:
-                ports = ", ".join(map(str, sorted(left)))
                 raise Failure(
-                    f"its system has not let go of the virtual function of port {ports} in {UNPLUG_SECONDS:g} s; it "
-                    "needs the drivers pciehp and net_failover"
+                    f"its system has not let go of the virtual function of port {', '.join(map(str, sorted(left)))} in "
+                    f"{UNPLUG_SECONDS:g} s; it needs the drivers pciehp and net_failover"
                 )
             time.sleep(_LOOK_SECONDS)
-    except BaseException as error:
-        with undisturbed():
-            replug(state, machine, taken, tree, card)
-        if isinstance(error, libvirt.libvirtError | Failure):
-            raise Failure(f"a virtual function cannot be unplugged: {plain(str(error))}") from None
-        raise
-    for each in taken:
-        if each.vf is not None:
-            _tell_card(tree, card or CardNetlink(), each.vf, NO_MAC)
-            keep_closed(state, machine.name, each.vf.address)
-    return taken
+    except libvirt.libvirtError as error:
+        raise Failure(f"a virtual function cannot be unplugged: {plain(str(error))}") from None
+    with undisturbed():
+        for at in taken.values():
+            _forget(state, machine, at, tree, card)
+    return list(taken)
+
+
+def plug_again(
+    state: State,
+    machine: Process,
+    failovers: Collection[Failover],
+    tree: Tree | None = None,
+    card: CardSettings | None = None,
+) -> list[str]:
+    """After an unplug that was not to be: plugs what the machine's system has let go of meanwhile. Returns why any
+    cannot be. What it has not let go of stays marked on record (`VfioFile.leaves`): it may at any time."""
+    tree = tree or Tree()
+    there = set(plugged(hypervisor.machine_xml(machine.outside)).values())
+    gone = [each for each in _leaving(state, machine) if each.address not in there]
+    for each in gone:
+        _forget(state, machine, each.address, tree, card)
+    ours = {each.address for each in gone}
+    return replug(state, machine, [each for each in failovers if each.vf and each.vf.address in ours], tree, card)
+
+
+def _leaving(state: State, machine: Process) -> list[VfioFile]:
+    things = (each for each in state.record.things if isinstance(each, VfioFile))
+    return [each for each in things if each.of == machine.name and each.leaves]
+
+
+def _mark(state: State, machine: Process, address: str) -> None:
+    thing = recorded(state, machine.name, address)
+    if thing is not None:
+        state.alter(thing, replace(thing, leaves=True))
+
+
+def _forget(state: State, machine: Process, address: str, tree: Tree, card: CardSettings | None) -> None:
+    """A function is not in the machine any more."""
+    thing = recorded(state, machine.name, address)
+    if thing is not None:
+        take_address(tree, thing.card, thing.number, card)
+        state.undo(thing)
 
 
 def replug(
@@ -118,17 +154,8 @@ def replug(
             continue
         try:
             if each.port not in plugged(hypervisor.machine_xml(machine.outside)):
+                _forget(state, machine, each.vf.address, tree or Tree(), card)
                 plug(state, machine, each, tree, card)
         except (Failure, Refused) as error:
             problems.append(f"port {each.port} has no virtual function, and carries its frames itself: {error}")
     return problems
-
-
-def _tell_card(tree: Tree, card: CardSettings, vf: PlannedVf, mac: str) -> None:
-    """Gives a function an address. A card that refuses it gives its frames to whom it did before."""
-    interface = interface_of(tree, vf.card)
-    try:
-        if interface is not None and card.read(interface, vf.number).get("mac") != mac:
-            card.write(interface, vf.number, {"mac": mac})
-    except OSError as error:
-        _log.warning("%s does not take the address %s for %s: %s", vf.of, mac, vf.name, error.strerror or error)

@@ -17,7 +17,7 @@ from tailrace.kernel.tree import Tree
 from tailrace.process import hypervisor
 from tailrace.process.plain import plain
 from tailrace.resources.topology import PCI
-from tailrace.resources.virtual_functions import VFIO, vfio_group
+from tailrace.resources.virtual_functions import VFIO, group_file, vfio_group
 from tailrace.state.record import State, VfioFile
 
 
@@ -27,29 +27,31 @@ def take_device(state: State, of: str, address: str, connection: Any, tree: Tree
     tree = tree or Tree()
     if tree.target(f"{PCI}/{address}/driver") != VFIO:
         libvirt = hypervisor.library()
+        # The file is root's when it is made. libvirt gives a device back by itself only if it has bound it itself as
+        # the machine started.
+        state.add(VfioFile(str(tree.at(group_file(tree, address))), of, address, user=0, bound=True))
         try:
-            connection.nodeDeviceLookupByName(f"pci_{address.replace(':', '_').replace('.', '_')}").detachFlags("vfio")
+            connection.nodeDeviceLookupByName(hypervisor.device_name(address)).detachFlags("vfio")
         except libvirt.libvirtError as error:
             raise Failure(f"libvirt does not bind PCI device {address} to {VFIO}: {plain(str(error))}") from None
     let_open(state, of, address, tree)
 
 
-def let_open(state: State, of: str, address: str, tree: Tree) -> None:
-    """Lets QEMU open a device that vfio-pci has, for the machine of an instance. Raises Failure, FunctionRefused."""
+def recorded(state: State, of: str, address: str) -> VfioFile | None:
+    """What is on record of a device of an instance's machine."""
+    known = (each for each in state.record.things if isinstance(each, VfioFile))
+    return next((each for each in known if (each.of, each.address) == (of, address)), None)
+
+
+def let_open(state: State, of: str, address: str, tree: Tree, card: str = "", number: int = 0) -> None:
+    """Lets QEMU open a device that vfio-pci has, for the machine of an instance: a function of a card where it is in
+    front of a port. Raises Failure, FunctionRefused."""
     file = tree.at(vfio_group(tree, address))
     try:
         user = file.stat().st_uid
-        known = [each for each in state.record.things if isinstance(each, VfioFile)]
-        if (of, address) not in {(each.of, each.address) for each in known}:
-            state.add(VfioFile(str(file), of, address, user))
+        if recorded(state, of, address) is None:
+            state.add(VfioFile(str(file), of, address, user, card=card, number=number))
         if user != qemu_user():
             os.chown(file, qemu_user(), -1)
     except OSError as error:
         raise Failure(f"{file}: {error.strerror}") from None
-
-
-def keep_closed(state: State, of: str, address: str) -> None:
-    """Gives the file of a device that was unplugged back to whom it was."""
-    for thing in [each for each in state.record.things if isinstance(each, VfioFile)]:
-        if (thing.of, thing.address) == (of, address):
-            state.undo(thing)

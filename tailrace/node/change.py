@@ -20,7 +20,7 @@ from tailrace.functions.runtimes import STARTERS, has_namespace
 from tailrace.functions.show import tell
 from tailrace.functions.threads import WAIT_MS, Resized
 from tailrace.node.difference import Difference
-from tailrace.node.failovers import plug_failovers
+from tailrace.node.failovers import plug_again, plug_failovers, unplug_others
 from tailrace.plan.planned import Plan
 from tailrace.process.control import ControlLost
 from tailrace.process.process import undisturbed
@@ -83,6 +83,7 @@ def change_over(
             each.step()
         if wanted.resize:
             node.resized |= resize_functions(state, node.plan, wanted.resize, node.began, WAIT_MS)
+        unplug_others(state, node.plan)
         if wanted.config_changes and not (state.record.changing is not None and state.record.changing.arrived):
             with undisturbed():  # nobody is to be informed that nothing was changed when it was
                 base = fabric.configure(wanted.config, base)
@@ -101,7 +102,7 @@ def change_over(
         problems = _end_old(state, node.plan, wanted.config, wanted.stop)
         state.record.changing = None
         state.save()
-    node.notes += plug_failovers(state, node.plan)
+        node.notes += plug_failovers(state, node.plan)
     if problems:
         raise Failure(f"the change is made, but not everything old has ended: {'; '.join(problems)}")
     return base
@@ -200,7 +201,10 @@ def _set_as_before(state: State) -> None:
     if state.record.changing is not None or not have_functions(state):
         return
     with undisturbed(), suppress(TailraceError):
-        take_functions(state, Plan.read(state.record.plan).vfs)
+        plan = Plan.read(state.record.plan)
+        take_functions(state, plan.vfs)
+        plug_again(state, plan)
+        plug_failovers(state, plan)
 
 
 def _sockets(config: Config) -> list[str]:

@@ -15,6 +15,7 @@ from tailrace.errors import Failure, Interrupted, Mistake, TailraceError
 from tailrace.functions.runtime import Arrival, Origin, Starter
 from tailrace.functions.runtimes import RUNTIMES, STARTERS
 from tailrace.functions.threads import Resized
+from tailrace.node import failovers
 from tailrace.node.change import change_over, end_processes, recover
 from tailrace.node.claiming import check_free, claim_plans
 from tailrace.node.difference import Difference, difference
@@ -200,6 +201,13 @@ def _make_again(state: State, plan: Plan) -> list[str]:
     if lost:
         take_functions(state, plan.vfs)
     return lost
+
+
+def plug_again(held: Held) -> bool:
+    """Plugs virtual functions that machines have let go of when they were not to any more; returns whether any may
+    still be let go of."""
+    state = held.state()
+    return failovers.plug_again(state, Plan.read(state.record.plan))
 
 
 def make_functions_again(held: Held) -> list[str]:

@@ -55,6 +55,7 @@ from tailrace.node.api import (
     Up,
 )
 from tailrace.node.client import API, ENDING, Client
+from tailrace.node.failovers import leaving
 from tailrace.node.health import Health, checked
 from tailrace.node.kept import Kept
 from tailrace.node.operations import PlanMaker
@@ -149,6 +150,8 @@ class Service:
         """That waits in the queue, or for the end of a measurement."""
         self._seeking = False
         """Virtual functions that went with their card are to be made again."""
+        self._plugging = False
+        """Machines are to be looked at that may let go of virtual functions."""
         self._drift: list[str] = []
         """What the switch carries otherwise than planned."""
         self._kept = Kept.of_environment()
@@ -313,6 +316,7 @@ class Service:
             self._known = _running(record)
             self.server.publish("service.adopted", runs=sorted(self._known))
             self._watch(record)
+            self._plug_soon(record)
             self._adopted = True
             if not self.while_up:
                 self._look_soon()
@@ -346,6 +350,7 @@ class Service:
             self.server.publish("node.up", spec=now.spec)
         if before is not None and before.things and not now.things:
             self.server.publish("node.down", spec=before.spec)
+        self._plug_soon(now)
         if now.complete and not now.changing:
             self._keep(now)
         self._watch(now)
@@ -547,6 +552,24 @@ class Service:
         if state == "removed" and not self._seeking:
             self._seeking = True
             self._queue.put(_Work(_OWN, self._make_functions_again))
+
+    def _plug_soon(self, record: Record) -> None:
+        """A machine may let go later of a function that it is to keep."""
+        if self._plugging or not leaving(record):
+            return
+        self._plugging = True
+        again = _Work(_OWN, self._plug_again)
+        self.server.soon(lambda: self.server.loop.call_later(_SEEK_SECONDS, self._queue.put, again))
+
+    def _plug_again(self) -> Answer:
+        self._plugging = False
+        record = self._record()
+        if record is not None and record.complete and not record.changing:
+            try:
+                operations.plug_again(self.held)
+            except TailraceError as error:
+                _log.error("virtual functions that machines have let go of: %s", error)
+        return {}  # _see() asks for the next look
 
     def _make_functions_again(self) -> Answer:
         """After a reset of their card virtual functions are made again; tried again while that cannot be, as when the

@@ -47,6 +47,7 @@ _VCPU = re.compile(r"CPU (\d{1,3})/")
 _IDLE_SECONDS = 10
 _START_SECONDS = 20.0
 _ASK_SECONDS = 2.0
+_GIVE_BACK_SECONDS = 10.0
 """After which a reaper is asked again for daemons that do not answer."""
 _CONFIGURATION = """\
 unix_sock_dir = "{folder}"
@@ -133,6 +134,30 @@ def open_to_all(socket: Path) -> bool:
     finally:
         os.close(handle)
     return True
+
+
+def device_name(address: str) -> str:
+    """What libvirt calls a PCI device."""
+    return f"pci_{address.replace(':', '_').replace('.', '_')}"
+
+
+def give_back(address: str) -> str | None:
+    """Gives a PCI device that libvirt has bound to vfio-pci back to its own driver; returns why that cannot be, or
+    None. libvirt may learn of the end of the machine that had it a moment later."""
+    deadline = time.monotonic() + _GIVE_BACK_SECONDS
+    while True:
+        try:
+            libvirt = library()
+            connect().nodeDeviceLookupByName(device_name(address)).reAttach()
+            return None
+        except (Failure, Mistake) as error:
+            return f"PCI device {address}: {error}"
+        except libvirt.libvirtError as error:
+            if error.get_error_code() == libvirt.VIR_ERR_NO_NODE_DEVICE:  # it has gone
+                return None
+            if time.monotonic() > deadline:
+                return f"PCI device {address}: libvirt does not give it back to its driver: {plain(str(error))}"
+        time.sleep(0.1)
 
 
 def end_machine(name: str) -> None:

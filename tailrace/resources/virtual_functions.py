@@ -242,6 +242,11 @@ def vfio_group(tree: Tree, address: str) -> str:
             f"PCI device {address} has {f'the driver {driver}' if driver else 'no driver'}; bind it with "
             f"`dpdk-devbind.py -b {VFIO} {address}`",
         )
+    return group_file(tree, address)
+
+
+def group_file(tree: Tree, address: str) -> str:
+    """The file of a device's IOMMU group, once vfio-pci has the device."""
     return f"/dev/vfio/{tree.target(f'{PCI}/{address}/iommu_group')}"
 
 

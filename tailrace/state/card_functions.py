@@ -6,6 +6,7 @@ end, and by a change to a plan without them. Taking them again is harmless: what
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
@@ -30,6 +31,8 @@ from tailrace.resources.virtual_functions import (
     unbind,
 )
 from tailrace.state.record import MadeFunctions, State, TakenFunction
+
+_log = logging.getLogger(__name__)
 
 
 def _fresh(state: State, tree: Tree, wanted: Mapping[str, PlannedVf]) -> dict[str, PlannedVf]:
@@ -117,6 +120,25 @@ def give_back(thing: TakenFunction, tree: Tree, card: CardSettings | None = None
     except OSError as error:
         problems.append(f"{device}: {error.strerror or error}")
     return f"virtual function {thing.path}: {'; '.join(problems)}" if problems else None
+
+
+NO_MAC = "00:00:00:00:00:00"
+"""With this one a function is given no frames to an address of its own."""
+
+
+def give_address(tree: Tree, of: str, number: int, mac: str, card: CardSettings | None = None) -> None:
+    """Has a card give a function the frames for an address. One that refuses gives them to whom it did before."""
+    card, interface = card or CardNetlink(), interface_of(tree, of)
+    try:
+        if interface is not None and card.read(interface, number).get("mac") != mac:
+            card.write(interface, number, {"mac": mac})
+    except OSError as error:
+        _log.warning("%s does not take the address %s for function %d: %s", of, mac, number, error.strerror or error)
+
+
+def take_address(tree: Tree, of: str, number: int, card: CardSettings | None = None) -> None:
+    """Has a card give a function no frames for an address of its own any more."""
+    give_address(tree, of, number, NO_MAC, card)
 
 
 def _make(state: State, tree: Tree, wanted: PlannedVf) -> None:

@@ -303,15 +303,27 @@ class VfioFile(MadeFor):
     """Of the device, on the PCI bus."""
     user: int
     """Whose it was."""
+    bound: bool = False
+    """To vfio-pci by libvirt, for this: then its own driver gets it back."""
+    card: str = ""
+    number: int = 0
+    """Of a virtual function in front of a port: its card has the machine's address for it until then."""
+    leaves: bool = False
+    """The machine's system has been asked to let go of it."""
 
     def undo(self) -> str | None:
+        from tailrace.process import hypervisor
+        from tailrace.state.card_functions import take_address
+
+        if self.card:
+            take_address(Tree(), self.card, self.number)
         try:
             os.chown(self.path, self.user, -1)
         except FileNotFoundError:  # vfio-pci has no device of it any more
-            return None
+            pass
         except OSError as error:
             return f"{self.path}: {error.strerror}"
-        return None
+        return hypervisor.give_back(self.address) if self.bound else None
 
 
 @dataclass(frozen=True)

@@ -6,6 +6,7 @@ import os
 import time
 from dataclasses import replace
 from types import SimpleNamespace
+from typing import Any
 from xml.etree import ElementTree
 
 import pytest
@@ -18,10 +19,11 @@ from test_migrate import FUNCTION, HERE, THERE, found
 from tailrace.errors import Failure, Mistake
 from tailrace.functions import failover, vfio
 from tailrace.functions.domain import Nic, differing, domain_xml, failover_device
-from tailrace.functions.failover import NO_MAC, plug, plugged, replug, slot_of, unplug
+from tailrace.functions.failover import plug, plugged, replug, slot_of, unplug
 from tailrace.functions.vfio import take_device
 from tailrace.migrate.facts import bound_devices
-from tailrace.node.failovers import plug_failovers, unplugged
+from tailrace.node import failovers
+from tailrace.node.failovers import leaving, plug_failovers, unplug_others, unplugged
 from tailrace.node.status import _failover
 from tailrace.plan.make import make_plan
 from tailrace.plan.planned import Plan
@@ -30,7 +32,8 @@ from tailrace.process.process import identify
 from tailrace.resources.topology import Cpu
 from tailrace.resources.virtual_functions import Failover, PlannedVf, bind
 from tailrace.spec.load import parse_located
-from tailrace.state.card_functions import take_functions
+from tailrace.state import card_functions, record
+from tailrace.state.card_functions import NO_MAC, take_functions
 from tailrace.state.record import Process, State, VfioFile
 
 MAC = "02:00:00:00:00:0b"
@@ -106,7 +109,7 @@ def test_the_port_stands_by_and_has_a_slot_before_it() -> None:
     device = ElementTree.fromstring(with_device).find("devices/hostdev")
     assert device is not None and device.get("managed") == "no", "it stays bound to vfio-pci"
     assert device.find("teaming").attrib == {"type": "transient", "persistent": "ua-port0"}  # type: ignore[union-attr]
-    assert plugged(with_device) == {0} and plugged(xml) == set()
+    assert plugged(with_device) == {0: "0000:3b:02.1"} and plugged(xml) == {}
     assert differing(xml, with_device) == [], "it comes and goes"
     assert bound_devices(ElementTree.fromstring(with_device)) == (), "it is unplugged before a move"
 
@@ -185,13 +188,13 @@ def test_the_card_has_the_address_while_the_function_is_plugged(
     machine: Machine, kernel: SriovKernel, card: Card, state: State, owners: list[int]
 ) -> None:
     plug(state, RUNNING, FRONT, kernel, card)
-    assert plugged(machine.xml) == {0} and card.settings[2]["mac"] == MAC
+    assert plugged(machine.xml) == {0: function_at(2)} and card.settings[2]["mac"] == MAC
     assert owners == [QEMU_USER] and any(isinstance(each, VfioFile) for each in state.record.things)
     assert replug(state, RUNNING, [FRONT], kernel, card) == [] and machine.xml.count("<hostdev") == 1
-    assert unplug(state, RUNNING, [FRONT], kernel, card) == [FRONT]
-    assert plugged(machine.xml) == set() and card.settings[2]["mac"] == NO_MAC
+    assert unplug(state, RUNNING, [0], kernel, card) == [0]
+    assert plugged(machine.xml) == {} and card.settings[2]["mac"] == NO_MAC
     assert owners == [QEMU_USER, os.getuid()] and not state.record.things
-    assert unplug(state, RUNNING, [FRONT], kernel, card) == [], "none is there"
+    assert unplug(state, RUNNING, [0], kernel, card) == [], "none is there"
     assert replug(state, RUNNING, [FRONT], kernel, card) == [] and card.settings[2]["mac"] == MAC
 
 
@@ -202,7 +205,7 @@ def test_no_change_touches_the_address_of_one_that_is_plugged(
     take_functions(state, plan.vfs, kernel, card)
     assert card.settings[2]["mac"] == AS_MADE["mac"] and card.settings[2]["trust"]
     plug(state, RUNNING, plan.functions[0].failover[0], kernel, card)
-    assert plugged(machine.xml) == {0}
+    assert plugged(machine.xml) == {0: function_at(2)}
     take_functions(state, plan.vfs, kernel, card)
     assert card.settings[2]["mac"] == MAC
     assert undo(state, kernel, card) == []
@@ -210,20 +213,27 @@ def test_no_change_touches_the_address_of_one_that_is_plugged(
 
 
 def test_the_machine_may_open_what_is_passed_through_to_it(
-    machine: Machine, kernel: SriovKernel, owners: list[int], state: State
+    machine: Machine, kernel: SriovKernel, owners: list[int], state: State, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     assert not plugged(machine.xml)
     kernel.write(f"{ROOT}/{CARD}/sriov_numvfs", "1")
     address = function_at(0)
     make(kernel.root, {f"/dev/vfio/{kernel.target(f'{PCI}/devices/{address}/iommu_group')}": ""})
-    device = SimpleNamespace(detachFlags=lambda _: bind(kernel, address))
+    given_back: list[str] = []
+    device = SimpleNamespace(detachFlags=lambda _: bind(kernel, address), reAttach=lambda: given_back.append(address))
     names = {"pci_0000_3b_02_0": device}
-    take_device(state, "fw", address, SimpleNamespace(nodeDeviceLookupByName=names.__getitem__), kernel)
+    connection = SimpleNamespace(nodeDeviceLookupByName=names.__getitem__)
+    monkeypatch.setattr(hypervisor, "connect", lambda: connection)
+    take_device(state, "fw", address, connection, kernel)
     (thing,) = state.record.things
     assert (
         owners == [QEMU_USER] and thing.whose == "fw" and kernel.target(f"{PCI}/devices/{address}/driver") == "vfio-pci"
     )
-    assert state.undo(thing) is None and owners == [QEMU_USER, os.getuid()]
+    assert state.undo(thing) is None and owners == [QEMU_USER, 0] and given_back == [address]
+    # One that vfio-pci had before stays where it is.
+    take_device(state, "fw", address, connection, kernel)
+    (thing,) = state.record.things
+    assert state.undo(thing) is None and given_back == [address]
 
 
 def test_a_system_that_does_not_let_go_keeps_it(
@@ -233,23 +243,63 @@ def test_a_system_that_does_not_let_go_keeps_it(
     machine.patience = None
     plug(state, RUNNING, FRONT, kernel, card)
     with pytest.raises(Failure, match=r"has not let go of the virtual function of port 0 in 0 s; it needs the drivers"):
-        unplug(state, RUNNING, [FRONT], kernel, card)
-    assert plugged(machine.xml) == {0} and card.settings[2]["mac"] == MAC
+        unplug(state, RUNNING, [0], kernel, card)
+    assert plugged(machine.xml) == {0: function_at(2)} and card.settings[2]["mac"] == MAC
 
 
-def test_who_interrupts_an_unplug_leaves_it_plugged(
-    machine: Machine, kernel: SriovKernel, card: Card, state: State, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("later", [False, True])
+def test_who_interrupts_an_unplug_has_it_plugged_again(
+    machine: Machine, kernel: SriovKernel, card: Card, state: State, running: Process, later: bool, monkeypatch: Any
 ) -> None:
-    def interrupt(_: float) -> None:
+    """Whether the machine's system lets go of it before the command ends or after."""
+    plan = plan_of(SPEC, kernel)
+
+    def let_go() -> None:
         machine.leaving.clear()
-        machine.xml = domain_xml(WITH_SLOT)  # it has just gone
+        machine.xml = domain_xml(WITH_SLOT)
+
+    def interrupt(_: float) -> None:
+        if not later:
+            let_go()
         raise KeyboardInterrupt
 
-    plug(state, RUNNING, FRONT, kernel, card)
-    monkeypatch.setattr(time, "sleep", interrupt)
-    with pytest.raises(KeyboardInterrupt):
-        unplug(state, RUNNING, [FRONT], kernel, card)
-    assert plugged(machine.xml) == {0} and card.settings[2]["mac"] == MAC
+    machine.patience = None
+    plug_failovers(state, plan)
+    with monkeypatch.context() as patched:
+        patched.setattr(time, "sleep", interrupt)
+        with pytest.raises(KeyboardInterrupt), unplugged(state, running, plan.functions[0].failover):
+            pass
+    assert leaving(state.record) == later and plugged(machine.xml) == {0: function_at(2)}
+    assert card.settings[2]["mac"] == MAC
+    if later:
+        assert failovers.plug_again(state, plan), "it still has it"
+        let_go()
+        assert not failovers.plug_again(state, plan)
+    assert plugged(machine.xml) == {0: function_at(2)} and card.settings[2]["mac"] == MAC
+
+
+def test_another_function_takes_the_place_of_one(
+    machine: Machine, kernel: SriovKernel, card: Card, state: State, running: Process
+) -> None:
+    plug_failovers(state, plan_of(SPEC, kernel))
+    other = plan_of(SPEC.replace("number: 2", "number: 1"), kernel)
+    unplug_others(state, other)
+    assert plugged(machine.xml) == {} and card.settings[2]["mac"] == NO_MAC and running.outside == "m"
+    plug_failovers(state, other)
+    assert plugged(machine.xml) == {0: function_at(1)} and card.settings[1]["mac"] == MAC
+    unplug_others(state, other)
+    assert plugged(machine.xml) == {0: function_at(1)}
+    unplug_others(state, plan_of(SPEC.replace(", vf: {of: ens1f0, number: 2, trust: true}", ""), kernel))
+    assert plugged(machine.xml) == {} and card.settings[1]["mac"] == NO_MAC
+
+
+def test_a_machine_that_has_ended_has_no_address_any_more(
+    machine: Machine, kernel: SriovKernel, card: Card, state: State, running: Process
+) -> None:
+    plug_failovers(state, plan_of(SPEC, kernel))
+    assert card.settings[2]["mac"] == MAC and running.outside == "m" and plugged(machine.xml)
+    (thing,) = (each for each in state.record.things if isinstance(each, VfioFile))
+    assert thing.whose == "fw" and state.undo(thing) is None and card.settings[2]["mac"] == NO_MAC
 
 
 def test_what_cannot_be_plugged_is_said_and_the_port_carries_all(
@@ -270,14 +320,15 @@ def test_a_card_that_refuses_the_address_keeps_nothing_from_moving(
     card.refuses = ("mac",)
     assert not plugged(machine.xml)
     plug(state, RUNNING, FRONT, kernel, card)
-    assert unplug(state, RUNNING, [FRONT], kernel, card) == [FRONT]
+    assert unplug(state, RUNNING, [0], kernel, card) == [0]
 
 
 @pytest.fixture
 def running(state: State, kernel: SriovKernel, card: Card, monkeypatch: pytest.MonkeyPatch) -> Process:
     """A machine on record, as this very process, on the machine of the test's card."""
-    monkeypatch.setattr(failover, "Tree", lambda: kernel)
-    monkeypatch.setattr(failover, "CardNetlink", lambda: card)
+    for module in (failover, record):
+        monkeypatch.setattr(module, "Tree", lambda: kernel)
+    monkeypatch.setattr(card_functions, "CardNetlink", lambda: card)
     me = identify(os.getpid())
     assert me is not None
     process = Process("fw", me.pid, me.start, outside="m")
@@ -291,16 +342,16 @@ def test_a_machine_that_runs_has_its_function_but_for_a_move(
     plan = plan_of(SPEC, kernel)
     (front,) = plan.functions[0].failover
     planned = plan.as_data()["functions"][0]
-    assert plug_failovers(state, plan) == [] and plugged(machine.xml) == {0}
+    assert plug_failovers(state, plan) == [] and plugged(machine.xml) == {0: function_at(2)}
     assert _failover(state.record, planned) == [{"port": 0, "by": "ens1f0/2"}]
     with pytest.raises(Failure, match="it does not go"), unplugged(state, running, [front]) as without:
-        assert without == ["ens1f0/2"] and plugged(machine.xml) == set() and card.settings[2]["mac"] == NO_MAC
+        assert without == ["ens1f0/2"] and plugged(machine.xml) == {} and card.settings[2]["mac"] == NO_MAC
         raise Failure("it does not go")
-    assert plugged(machine.xml) == {0} and card.settings[2]["mac"] == MAC, "it goes on here, with it"
+    assert plugged(machine.xml) == {0: function_at(2)} and card.settings[2]["mac"] == MAC, "it goes on here, with it"
     with unplugged(state, running, [front]):
         pass
     assert _failover(state.record, planned) == [{"port": 0, "by": None}]
-    assert plugged(machine.xml) == set() and card.settings[2]["mac"] == NO_MAC
+    assert plugged(machine.xml) == {} and card.settings[2]["mac"] == NO_MAC
     machine.refuses = True
     (said,) = plug_failovers(state, plan)
     assert said.startswith("fw: port 0 has no virtual function, and carries its frames itself: ")
