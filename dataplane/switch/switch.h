@@ -35,7 +35,7 @@ struct switch_options {
 	struct workers_options workers;
 };
 
-/* The methods of the control socket; docs/architecture.md lists them with their parameters. */
+/* The methods of the control socket; docs/control.md lists them with their parameters. */
 extern const struct control_method switch_methods[];
 extern const size_t switch_nb_methods;
 
