@@ -30,7 +30,7 @@ What held up several pollers of one CPU is one cause, which ranks by all that it
 
 from __future__ import annotations
 
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import accumulate, pairwise
@@ -216,9 +216,9 @@ def _spans_of(poller: Poller, evidence: Evidence, hz: int) -> list[_Span]:
     gaps = real_gaps(evidence.gaps.get(poller.thread, ()), hz)
     events = [event for event in evidence.events if event.inside == poller.inside]
     own = [event for event in events if event.id == poller.thread]
-    faults = [event.begin for event in own if event.kind == "fault"]
+    faults = sorted(event.begin for event in own if event.kind == "fault")
     off = [event.begin for event in own if event.kind in ("ready", "asleep", "stopped")]
-    left = [*off, *(event.begin for event in own if event.kind == "blocked")]
+    left = sorted([*off, *(event.begin for event in own if event.kind == "blocked")])
     itself = ("task", poller.thread)
     asleep = sorted((event.begin, event.end) for event in own if event.kind == "asleep")
 
@@ -271,8 +271,11 @@ def _first(poller: Poller, evidence: Evidence, hz: int) -> Iterator[_Span]:
 
 
 def _cut(begin: int, end: int, asleep: Sequence[tuple[int, int]]) -> Iterable[tuple[int, int, bool]]:
-    """The time from `begin` to `end` in pieces, each with whether it lies in one of the other times."""
+    """The time from `begin` to `end` in pieces, each with whether it lies in one of the other times, which are in
+    order."""
     for one, other in asleep:
+        if one >= end:
+            break
         low, high = max(one, begin), min(other, end)
         if low >= high:
             continue
@@ -287,10 +290,14 @@ def _cut(begin: int, end: int, asleep: Sequence[tuple[int, int]]) -> Iterable[tu
 def _fault_before(blocked: int, faults: Sequence[int], left: Sequence[int], hz: int) -> int | None:
     """The page fault that a thread was in when it came to wait in the kernel, or None.
 
-    `left` are the times at which it left its CPU.
+    `left` are the times at which it left its CPU; both are in order.
     """
-    last = max((at for at in faults if at <= blocked and blocked - at < _FAULT_TO_WAIT * hz), default=None)
-    return None if last is None or any(last <= at < blocked for at in left) else last
+    number = bisect_right(faults, blocked)
+    if number == 0 or blocked - faults[number - 1] >= _FAULT_TO_WAIT * hz:
+        return None
+    last = faults[number - 1]
+    at = bisect_left(left, last)
+    return None if at < len(left) and left[at] < blocked else last
 
 
 def _within(times: Sequence[tuple[int, int]], poller: Poller, evidence: Evidence, hz: int) -> Iterator[_Span]:

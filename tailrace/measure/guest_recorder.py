@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 import shlex
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -27,6 +27,8 @@ MOST_SPANS = 50
 """In one question: an answer's length is bounded too."""
 MOST_EVENTS = 5000
 """Of one answer; tailrace-recorder shows fewer."""
+MOST_OF_SPAN = 500
+"""Of one span, which is not known if it has more: what explaining it takes is bounded, too."""
 _FILE = "/run/recorder"
 _START_SECONDS, _ASK_SECONDS = 60.0, 30.0
 """Of an emulated machine on a busy host."""
@@ -38,6 +40,8 @@ _HEAD = re.compile(r"until (\d{1,20}) oldest (\d{1,20}) lost (\d{1,15}) clock (\
 _LACKS = re.compile(r"lacks ([^:]{1,80}): (.{0,120})")
 _EVENT = re.compile(r"event (\d{1,20}) (\d{1,20}) (\d{1,5}) ([a-z]{1,10}) (\d{1,10}) (\d{1,10}) (.{0,40})")
 _SPAN = re.compile(r"span (\d{1,20}) (\d{1,20})")
+_STATES = frozenset({"ready", "asleep", "blocked", "stopped"})
+"""Of a thread."""
 _COUNTED = ("system management interrupts", "steal time", "frequency changes", "interrupts that ask to reschedule")
 """What has no place in a CPU's time."""
 _THREAD = re.compile(r"\d{1,7}")
@@ -52,7 +56,7 @@ class Shown:
     """What the recorder of a machine knows of some spans; times by the TSC of who asks."""
 
     spans: dict[Span, tuple[Event, ...] | None]
-    """None: part of it was overwritten before it was asked for."""
+    """None: part of it was overwritten before it was asked for, or it has too many events."""
     lost: int
     """Events that the machine's kernel could not deliver so far."""
     clock_error: int
@@ -140,7 +144,9 @@ class GuestRecorder:
                 begin, end = int(read[1]), int(read[2])
                 if (begin, end) in there and end < until:
                     span = there[begin, end]
-                    known[span] = tuple(_fitted(span, events)) if oldest < begin else None
+                    fitted = list(_fitted(span, events))
+                    whole = oldest < begin and len(fitted) <= MOST_OF_SPAN
+                    known[span] = tuple(_in_turn(fitted)) if whole else None
                 events = []
             elif (read := _LACKS.fullmatch(line)) is not None and len(self.lacks) < _MOST_LACKS:
                 if read[1] in _COUNTED:
@@ -154,6 +160,21 @@ def _fitted(span: Span, events: Sequence[Event]) -> Iterator[Event]:
     for each in events:
         if each.begin <= span[1] and each.end >= span[0]:
             yield each._replace(begin=max(each.begin, span[0] - _EARLY), end=min(each.end, span[1] + _LATE))
+
+
+def _in_turn(events: Iterable[Event]) -> Iterator[Event]:
+    """A CPU does one thing of a kind at a time, and a thread is in one state: of what overlaps nevertheless the later
+    one begins with the end of the earlier one. So what each is cut into by the others stays bounded."""
+    until: dict[tuple[str, int], int] = {}
+    for each in sorted(events, key=lambda event: (event.begin, event.end)):
+        if each.kind == "fault":  # it has no length
+            yield each
+            continue
+        track = ("", each.id) if each.kind in _STATES else (each.kind, each.cpu)
+        begin = max(each.begin, until.get(track, 0))
+        if begin < each.end:
+            until[track] = each.end
+            yield each._replace(begin=begin)
 
 
 def _event(read: re.Match[str], machine: str, cpu: int, offset: int) -> Event | None:

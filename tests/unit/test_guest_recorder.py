@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 
 from tailrace.errors import Failure
 from tailrace.functions import agent
-from tailrace.measure.causes import Poller
-from tailrace.measure.guest_recorder import MOST_EVENTS, MOST_SPANS, GuestRecorder
+from tailrace.measure.causes import Evidence, Poller, _spans_of
+from tailrace.measure.guest_recorder import MOST_OF_SPAN, MOST_SPANS, GuestRecorder
 from tailrace.observe.recording import Event
 
 HEAD = "until 5000 oldest 0 lost 2 clock 7\n"
@@ -83,6 +83,44 @@ def test_an_event_reaches_out_of_its_span_so_far_only(monkeypatch: pytest.Monkey
     assert begin - event.begin == 1 << 31 and event.end - end == 1 << 22
 
 
+def told(monkeypatch: pytest.MonkeyPatch, *events: str) -> tuple[Event, ...] | None:
+    """What is known of a span after it said that these were in it."""
+    lines = "".join(f"event {each} 0 x\n" for each in events)
+    answering(monkeypatch, f"until 90000 oldest 0 lost 0 clock 0\n{lines}span 1000 9000\n")
+    return recorder().show([(1000, 9000)], 0).spans[1000, 9000]
+
+
+def test_of_what_cannot_overlap_the_later_begins_with_the_end_of_the_earlier(monkeypatch: pytest.MonkeyPatch) -> None:
+    said = ("1000 1200 0 task 7", "1100 1150 0 task 8", "1190 1300 0 task 9", "1100 1250 0 interrupt 3")
+    said += ("1000 1100 0 asleep 41", "1050 1200 0 blocked 41", "1060 1200 0 asleep 42")
+    said += ("1200 1200 0 fault 41", "1200 1200 0 fault 41")
+    events = told(monkeypatch, *said)
+    assert events is not None
+    assert [(each.begin, each.end, each.kind, each.id) for each in events] == [
+        (1000, 1100, "asleep", 41), (1000, 1200, "task", 7), (1100, 1200, "blocked", 41), (1060, 1200, "asleep", 42),
+        (1100, 1250, "interrupt", 3), (1200, 1300, "task", 9), (1200, 1200, "fault", 41), (1200, 1200, "fault", 41),
+    ]  # fmt: skip
+
+
+def test_a_span_of_very_many_events_is_not_known(monkeypatch: pytest.MonkeyPatch) -> None:
+    said = [f"{at} {at + 1} 0 task 7" for at in range(1000, 1000 + 2 * MOST_OF_SPAN, 2)]
+    assert len(told(monkeypatch, *said) or ()) == MOST_OF_SPAN
+    assert told(monkeypatch, *said, "5000 5001 0 task 7") is None
+
+
+def test_what_a_machine_says_is_cut_into_few_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each of its tasks lasts as long as all its sleeps, and each of its faults is before each of its waits."""
+    half = MOST_OF_SPAN // 2
+    sleeps = [f"{at} {at + 1} 0 asleep 41" for at in range(1000, 1000 + 2 * half, 2)]
+    tasks = [f"1000 {1000 + 2 * half} 0 task {number}" for number in range(half)]
+    faults = [f"{at} {at} 0 fault 41" for at in range(1000, 1000 + half)]
+    waits = [f"{1000 + half} {1000 + 2 * half + number} 0 blocked 41" for number in range(half)]
+    for said in (sleeps + tasks, faults + waits):
+        events = told(monkeypatch, *said)
+        assert events is not None and len(events) > half
+        assert len(_spans_of(recorder().poller, Evidence(events), 1_000_000)) <= 2 * MOST_OF_SPAN
+
+
 @pytest.mark.parametrize("said", ["", "until", "until 1 oldest 2 lost 3", "until x oldest 0 lost 0 clock 0\n"])
 def test_an_answer_without_a_head_is_a_failure(monkeypatch: pytest.MonkeyPatch, said: str) -> None:
     answering(monkeypatch, said)
@@ -111,4 +149,4 @@ def test_whatever_it_says_what_is_known_is_of_the_spans_asked_for(lines: list[st
     assert set(shown.spans) == {(100, 200)}
     for event in shown.spans[100, 200] or ():
         assert event.begin <= 200 and event.end >= 100 and event.inside == "tuned" and event.name.isprintable()
-    assert len(shown.spans[100, 200] or ()) <= MOST_EVENTS
+    assert len(shown.spans[100, 200] or ()) <= MOST_OF_SPAN
