@@ -57,6 +57,7 @@ class CauseMeter:
     _gaps_before: dict[str, int] = field(default_factory=dict)
     _limits: dict[int, int] = field(default_factory=dict)
     _began: int = 0
+    _lost_before: int = 0
 
     def __post_init__(self) -> None:
         for number, each in enumerate(self.watched):
@@ -80,6 +81,7 @@ class CauseMeter:
         self._before = {_key(each): each for each in self.recorder.recording.series()}
         self._gaps_before = {each.poller.name: each.loop.ring.head for each in self.watched}
         self._began = self.recorder.recording.until
+        self._lost_before = self.recorder.recording.lost
         self.recorder.recording.begin_part()
 
     def heads(self) -> list[tuple[int, int]]:
@@ -161,7 +163,7 @@ class CauseMeter:
             },
             limit_us=self.limit_us,
             clock_error_us=self._us(recording.clock_error),
-            lost=recording.lost,
+            lost=recording.lost - self._lost_before,
             recorded={each.what: each.origin for each in recording.sources if each.origin is not None},
             missing={each.what: each.why or "" for each in recording.sources if each.origin is None},
         )

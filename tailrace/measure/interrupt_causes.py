@@ -44,7 +44,8 @@ class InterruptCauses(CauseMeter):
     """Cycles that the guest's TSC is ahead."""
     _lost: int = 0
     _clock_error: int = 0
-    """In the guest: events that its kernel could not deliver, and how exactly its times are known."""
+    """In the guest: events that its kernel could not deliver so far, and how exactly its times are known."""
+    _lost_inside_before: int = 0
     _next_question: float = 0.0
 
     @property
@@ -56,6 +57,7 @@ class InterruptCauses(CauseMeter):
         self._slowest.clear()
         self._inside.clear()
         self._missed, self._offset = 0, None
+        self._lost_inside_before = self._lost
         self._next_question = time.monotonic() + self.pause
 
     def note(self, found: Mapping[str, Any]) -> None:
@@ -105,7 +107,7 @@ class InterruptCauses(CauseMeter):
         return causes.model_copy(
             update={
                 "unexamined_inside": unknown,
-                "lost": causes.lost + self._lost,
+                "lost": causes.lost + max(self._lost - self._lost_inside_before, 0),
                 "clock_error_us": max(causes.clock_error_us, self._us(self._clock_error)),
             }
         )

@@ -97,7 +97,7 @@ class Causes(Record):
     missing: dict[str, str] = Field(description="What could not be recorded on this machine, and why.")
 
     def and_later(self, later: Self) -> Self:
-        """Those of one slice and a later one, of one recorder; `frames` are the slowest of both."""
+        """Those of one slice and a later one, maybe of another recorder; `frames` are the slowest of both."""
         slowest = sorted((*self.frames, *later.frames), key=lambda each: -each.latency_us)[:KEPT]
         return later.model_copy(
             update={
@@ -109,6 +109,9 @@ class Causes(Record):
                     name: self.gaps.get(name, 0) + later.gaps.get(name, 0) for name in {**self.gaps, **later.gaps}
                 },
                 "clock_error_us": max(self.clock_error_us, later.clock_error_us),
+                "lost": self.lost + later.lost,
+                "recorded": self.recorded | later.recorded,
+                "missing": self.missing | later.missing,
             }
         )
 

@@ -106,6 +106,19 @@ def test_slices_are_put_together() -> None:
     assert (hog.first_of, hog.longest_us) == (2, 500.0)
 
 
+def test_what_was_lost_is_of_the_slice_and_added_up_also_over_two_recorders() -> None:
+    causes, first = inside(Guest(), 1000, 2000)
+    causes.begin()
+    causes.recorder.recording.lost = 5  # type: ignore[misc]
+    causes.note({**FOUND, "slowest": [[6, 1000, 2000]], "clock_offset": 77})
+    second = causes.explain()
+    assert (first.lost, second.lost) == (3, 5)
+    _, other = inside(Guest(), 1000, 2000)
+    one = first.and_later(second).model_copy(update={"recorded": {"a": "x"}, "missing": {"b": "not here"}})
+    both = one.and_later(other.model_copy(update={"recorded": {"b": "y"}}))
+    assert (both.lost, both.recorded, both.missing) == (11, {"a": "x", "b": "y"}, {"b": "not here"})
+
+
 def test_what_ran_inside_is_the_cause_where_nothing_kept_the_machines_cpu() -> None:
     guest = Guest(
         Event(1200, 1700, 0, "task", 900, "busy", 0, "native"),
