@@ -54,6 +54,8 @@ class Neighbour:
     """For which it ran while others were measured."""
     cpu_seconds: float = 0.0
     """Of CPUs that it took meanwhile."""
+    _since: tuple[float, float] | None = None
+    """While it runs: when that began, and the CPU time that it had taken by then."""
     _process: Process | None = None
     _launcher: Launcher | None = None
 
@@ -100,21 +102,29 @@ class Neighbour:
     def at_work(self) -> Iterator[None]:
         """It runs in the block. Raises Fault if it has ended."""
         assert self._process is not None
-        began, used = time.monotonic(), cpu_seconds(self._process.pid)
         self._check_alive()
+        self._since = time.monotonic(), cpu_seconds(self._process.pid)
         self._process.id.signal(SIGCONT)
         try:
             yield
         finally:
             self._process.id.signal(SIGSTOP)
-        used = cpu_seconds(self._process.pid) - used
+            taken, self._since = self._taken(), None
         self._check_alive()
-        self.seconds += time.monotonic() - began
-        self.cpu_seconds += used
+        self.seconds, self.cpu_seconds = taken
+
+    def _taken(self) -> tuple[float, float]:
+        """Both, with what it has taken since it runs."""
+        if self._since is None or self._process is None:
+            return self.seconds, self.cpu_seconds
+        began, before = self._since
+        used = max(cpu_seconds(self._process.pid) - before, 0.0)  # it may have ended
+        return self.seconds + time.monotonic() - began, self.cpu_seconds + used
 
     def note(self) -> str:
-        """How much of a load it was."""
-        return f"{self.name} ran beside for {self.seconds:.1f} s and took {self.cpu_seconds:.1f} s of CPU in these"
+        """How much of a load it was so far."""
+        seconds, used = self._taken()
+        return f"{self.name} ran beside for {seconds:.1f} s and took {used:.1f} s of CPU in these"
 
 
 @dataclass(frozen=True)

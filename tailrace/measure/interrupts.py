@@ -27,7 +27,7 @@ from tailrace.measure.causes import Poller
 from tailrace.measure.discipline import Watched, source
 from tailrace.measure.guest_recorder import GuestRecorder
 from tailrace.measure.host.plan import HostPlan
-from tailrace.measure.host.run import measure_host
+from tailrace.measure.host.run import elapsed, measure_host
 from tailrace.measure.host.tools import PRIORITY, Progress, Setting, Slice
 from tailrace.measure.interrupt_causes import InterruptCauses
 from tailrace.measure.interrupt_trace import Trace
@@ -154,7 +154,7 @@ class Side:
     trace: Trace | None = None
     """Who is told of all that happened meanwhile, where that is asked for."""
     remarks: list[str] = field(default_factory=list)
-    """What else is to be said."""
+    """What has happened."""
     meanwhile: Callable[[], None] = lambda: None
     """Called now and then while it is measured."""
     _control: Control | None = None
@@ -176,10 +176,13 @@ class Side:
         """It on each of its paths."""
         return [Along(self, path) for path in self.paths]
 
-    def notes(self) -> Iterator[str]:
-        """What is to be said of all its interrupts."""
+    def counted(self) -> Iterator[str]:
+        """What is to be said of all its interrupts so far."""
         for path, account in self.accounts.items():
             yield from account.notes(self.side if len(self.paths) == 1 else self.figure(path))
+
+    def notes(self) -> Iterator[str]:
+        """What else there is to be said."""
         yield from self.remarks
         if self.causes is not None:
             for fault in self.causes.faults:
@@ -441,6 +444,14 @@ def _histogram(latency: Mapping[str, Any]) -> Histogram:
     return Histogram(counts, int(latency["min_ns"]), int(latency["max_ns"]), int(latency["sum_ns"]))
 
 
+def notes_of(sides: Sequence[Side], beside: Sequence[Neighbour], part: int) -> Iterator[str]:
+    """What is to be said so far. Of a run that was resumed each part has counts of its own, from 1 on."""
+    counted = [*(note for side in sides for note in side.counted()), *(each.note() for each in beside)]
+    yield from counted if part == 1 else (f"part {part} of the run: {note}" for note in counted)
+    for side in sides:
+        yield from side.notes()
+
+
 def measure_interrupts(
     plan: HostPlan,
     sides: Sequence[Side],
@@ -459,8 +470,10 @@ def measure_interrupts(
     Raises Failure, Mistake.
     """
     core = _cpu(plan.cpus, RECEIVER)
-    clock, began = Watched(who=source), time.monotonic()
-    next_look = began
+    soak = folder.run.host_soak
+    part = 1 if soak is None else len(soak.gaps) + 2
+    clock, began = Watched(who=source), time.monotonic() - elapsed(folder.run)
+    next_look = time.monotonic()
 
     def look() -> None:
         nonlocal next_look
@@ -492,12 +505,10 @@ def measure_interrupts(
                 side.record(recorder, core, traced)
         look()
         try:
-            measure_host(plan, folder, report, after=look, under=Loads(beside))
+            measure_host(
+                plan, folder, report, after=look, under=Loads(beside), notes=lambda: notes_of(sides, beside, part)
+            )
         finally:
-            for side in sides:
-                for note in side.notes():
-                    folder.note(note)
-            for each in beside:
-                folder.note(each.note())
+            folder.note_anew(notes_of(sides, beside, part))
             if traced is not None and trace is not None:
                 traced.write(trace)

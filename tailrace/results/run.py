@@ -14,7 +14,7 @@ from __future__ import annotations
 import json
 import os
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from types import TracebackType
@@ -56,6 +56,7 @@ class RunFolder:
         self._fault: str | None = None
         self._round = 1
         self._ports: str | None = None
+        self._growing: tuple[str, ...] = ()
 
     @classmethod
     def create(
@@ -215,8 +216,11 @@ class RunFolder:
         self._update(trials=(*self.run.trials, trial))
         return trial
 
-    def keep_host_slice(self, found: Sequence[tuple[HostTrial, Histogram]], soak: HostSoak) -> None:
-        """Keep what was measured so far of the CPUs of one slice; it takes the place of earlier trials of these names.
+    def keep_host_slice(
+        self, found: Sequence[tuple[HostTrial, Histogram]], soak: HostSoak, notes: Iterable[str] = ()
+    ) -> None:
+        """Keep what was measured so far of the CPUs of one slice; it takes the place of earlier trials of these names,
+        and `notes` that of those that grow (`note_anew`).
 
         Raises OSError if it cannot be written; what was kept before stays, whole: a histogram is never written over
         the one that results.json speaks of.
@@ -235,7 +239,9 @@ class RunFolder:
                 kept = HistogramReference(file=log, tag=trial.name)
                 outdated += [before.file] if before else []
             trials[trial.name] = trial.model_copy(update={"histogram": kept})
-        self._update(host_trials=tuple(trials.values()), host_soak=soak)
+        kept_notes, growing = self._anew(notes)
+        self._update(host_trials=tuple(trials.values()), host_soak=soak, notes=(*kept_notes, *growing))
+        self._growing = growing
         for log in outdated:
             (self.path / log).unlink(missing_ok=True)
 
@@ -273,6 +279,18 @@ class RunFolder:
         """Add a sentence that a reader must know to judge the figures; one that is there already is not repeated."""
         if text not in self.run.notes:
             self._update(notes=(*self.run.notes, text))
+
+    def note_anew(self, notes: Iterable[str]) -> None:
+        """Add sentences that grow with the run: they take the place of those that were given here before."""
+        kept, growing = self._anew(notes)
+        if growing != self._growing:
+            self._update(notes=(*kept, *growing))
+            self._growing = growing
+
+    def _anew(self, notes: Iterable[str]) -> tuple[tuple[str, ...], tuple[str, ...]]:
+        """The notes that stay as they are, and those that grow."""
+        kept = tuple(text for text in self.run.notes if text not in self._growing)
+        return kept, tuple(text for text in dict.fromkeys(notes) if text not in kept)
 
     def invalidate(self, reason: str) -> None:
         """Mark the run invalid. The first reason stands: what comes after is mostly its consequence."""

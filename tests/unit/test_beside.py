@@ -57,6 +57,7 @@ def test_a_neighbour_runs_in_the_turns_of_its_load_alone(tmp_path: Path) -> None
             with Loads([office])(kind, 1, (0,), (0,), tmp_path):
                 if kind == LOAD:
                     compute(process, 0.05)
+                    assert office._taken()[1] >= office.cpu_seconds + 0.05, "a note has what it takes now"
                 else:
                     assert stands_still(process)
             until(lambda: stands_still(process), "it does not stop")

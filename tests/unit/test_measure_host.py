@@ -244,6 +244,24 @@ def test_a_run_that_was_killed_goes_on_where_it_was(folder: RunFolder, after: in
     assert ("Nothing was measured for" in text) is bool(after)
 
 
+def test_notes_that_grow_are_kept_with_each_slice(folder: RunFolder) -> None:
+    """So a run that is killed has those of what it has measured, and the rest adds its own."""
+
+    def measure(tool: Fake, into: RunFolder, what: str) -> None:
+        plan = HostPlan([tool], ["none"], {1: "switch"}, (0,), 5, least_rounds=5)
+        measure_host(plan, into, Silent(), notes=lambda: ["always", f"{len(tool.order)} {what}"])
+
+    folder.note("the first")
+    with pytest.raises(Dying.Death):
+        measure(Dying({None: 40}, 2), folder, "lost")
+    assert load_run(folder.path).notes == ("the first", "always", "2 lost")
+    again = RunFolder.reopen(folder.path)
+    measure(Fake({None: 10}), again, "lost later")
+    again.note("another")
+    again.note_anew(["3 lost in the end"])
+    assert load_run(folder.path).notes == ("the first", "always", "2 lost", "another", "3 lost in the end")
+
+
 def test_a_clock_that_is_set_is_reported_and_moves_nothing(folder: RunFolder, monkeypatch: pytest.MonkeyPatch) -> None:
     boot, wall = 5000.0, folder.run.started.timestamp()
 

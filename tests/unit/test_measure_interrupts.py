@@ -14,8 +14,8 @@ from tailrace.functions.machine import InMachine
 from tailrace.functions.runtime import Instance, PriorityRange
 from tailrace.functions.vcpus import spread
 from tailrace.measure import interrupts
-from tailrace.measure.beside import Guest
-from tailrace.measure.interrupts import GUESTS, Account, Side, _histogram
+from tailrace.measure.beside import Guest, Neighbour
+from tailrace.measure.interrupts import GUESTS, Account, Side, _histogram, notes_of
 
 WELL = {"raised": 1000, "lost": 0, "wrong": 0, "held": 0, "reset": 0, "ipis": 0, "clock_error_ns": 0.0}
 
@@ -45,6 +45,16 @@ def test_what_the_receivers_system_has_counted_is_said() -> None:
     account.add({**WELL, "ipis": 980})
     (said,) = account.notes("ipi-tuned")
     assert said == "ipi-tuned: its system has counted 980 interprocessor interrupts for 1000 wake-ups"
+
+
+def test_of_a_run_that_was_resumed_each_part_has_its_own_counts() -> None:
+    side, office = Side("ue", 1000, remarks=["ue: it has rained"]), Neighbour("office", Guest("normal"), 2.0, 1.0)
+    side.accounts["msix"] = Account(raised=10, lost=1)
+    lost = "ue: 1 of 10 interrupts did not arrive within a second"
+    beside = "office ran beside for 2.0 s and took 1.0 s of CPU in these"
+    assert list(notes_of([side], [office], 1)) == [lost, beside, "ue: it has rained"]
+    later = [f"part 3 of the run: {each}" for each in (lost, beside)]
+    assert list(notes_of([side], [office], 3)) == [*later, "ue: it has rained"]
 
 
 def test_each_path_of_interrupts_has_a_name_of_its_own() -> None:

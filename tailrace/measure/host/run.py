@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -52,14 +52,15 @@ def measure_host(
     switch: Callable[[str | None], None] = lambda _: None,
     after: Callable[[], None] = lambda: None,
     under: Load = load,
+    notes: Callable[[], Iterable[str]] = tuple,
 ) -> None:
     """Measures everything that the folder does not have yet; `switch` brings the host into a profile before its slices,
-    `after` is called after each slice, and `under` is what else runs.
+    `after` is called after each slice, and `under` is what else runs. `notes` are kept with each slice; they may grow.
 
     Raises Failure.
     """
     series = _read_series(folder)
-    began = boot_seconds() - _elapsed(folder.run)
+    began = boot_seconds() - elapsed(folder.run)
     soak = _go_on(plan, folder.run.host_soak, began)
     wall = WallClock()
     setting = Setting(plan.cpus, plan.control, folder.logs)
@@ -87,7 +88,7 @@ def measure_host(
                     step = wall.look()
                     steps = (*soak.clock_steps, *((ClockStep(at_s=end, step_s=step),) if step else ()))
                     soak = soak.model_copy(update={"done": soak.done + 1, "end_s": end, "clock_steps": steps})
-                    folder.keep_host_slice(kept, soak)
+                    folder.keep_host_slice(kept, soak, notes())
                     after()
 
 
@@ -104,7 +105,7 @@ def _read_series(folder: RunFolder) -> dict[Key, _Series]:
     return found
 
 
-def _elapsed(run: Run) -> float:
+def elapsed(run: Run) -> float:
     """Seconds since the start of the run. Across a reboot only the clock on the wall has run all the time."""
     soak = run.host_soak
     if soak is not None and soak.boot == boot_id() and soak.began_s is not None:
