@@ -146,7 +146,7 @@ def interrupts(
         if resume is not None:
             _check_no_more(context)
             folder = find_folder(resume, runs)
-            before, done = _left_of(folder)
+            before, done = _left_of(folder, traced=trace is not None)
             return _measure(before, done, trace, runs, resume=folder, as_json=as_json)
         guests = dict(GUESTS) if spec is None else _machines_of(spec)
         neighbours = [] if beside is None else _neighbours(beside, {} if spec is None else guests)
@@ -189,8 +189,9 @@ def _check_no_more(context: typer.Context) -> None:
         raise Mistake("--resume continues the run as it began; expected no other settings with it but --trace")
 
 
-def _left_of(path: Path) -> tuple[InterruptPlan, int]:
-    """What a run was asked for, and how many of its slices are measured. Raises Mistake."""
+def _left_of(path: Path, *, traced: bool) -> tuple[InterruptPlan, int]:
+    """What a run was asked for, and how many of its slices are measured. Raises Mistake, also where the rest is to be
+    traced and the run does not record."""
     run = load_run(path)
     soak = run.host_soak
     if soak is None or run.method != METHOD:
@@ -198,6 +199,11 @@ def _left_of(path: Path) -> tuple[InterruptPlan, int]:
     if soak.done >= soak.slices:
         raise Mistake(f"{path}: its {soak.slices} slices are all measured; begin a new run")
     plan = read_interrupt_plan((path / SPEC).read_text(), str(path / SPEC))
+    if traced and not plan.causes:
+        raise Mistake(
+            f"{path}: --trace needs a run that was begun with --causes or --trace: only some of its slices would be "
+            "recorded; resume it without --trace, or begin a new run"
+        )
     missing = sorted({*plan.host.cpus, *plan.host.control} - {cpu.number for cpu in allowed_cpus()})
     if missing:
         raise Mistake(f"{path}: CPU {missing[0]}, which it measured, is not available to this process; begin a new run")

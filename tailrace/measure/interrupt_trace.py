@@ -55,9 +55,11 @@ class Slow:
 
 @dataclass
 class Trace:
-    """The slowest of each receiver in the whole run."""
+    """The slowest of each receiver in the run."""
 
     hz: int = 1
+    resumed: bool = False
+    """It is of the run since it was resumed: what happened before then is gone."""
     _slowest: dict[str, list[Slow]] = field(default_factory=dict)
 
     def add(self, found: Iterable[Slow]) -> None:
@@ -72,6 +74,10 @@ class Trace:
         return sorted(
             (slow for kept in self._slowest.values() for slow in kept), key=lambda each: each.raised - each.arrived
         )
+
+    @property
+    def _of(self) -> str:
+        return "the run since it was resumed" if self.resumed else "the run"
 
     def document(self) -> dict[str, Any]:
         """All of it as the format has it."""
@@ -89,6 +95,7 @@ class Trace:
             "otherData": {
                 "first interrupt raised": earliest.isoformat() if earliest else "",
                 "interrupts": str(len(slowest)),
+                "of": self._of,
                 "events left out": str(left_out),
             },
             "traceEvents": list(tracks.events()),
@@ -97,7 +104,7 @@ class Trace:
     def text(self) -> str:
         """The same as lines: the slowest first, of each what happened in the order of time, in µs since it was
         raised."""
-        lines: list[str] = []
+        lines = [f"The slowest of {self._of}"] if self.resumed else []
         for slow in self._in_order():
             lines += ["", *_lines(slow, self.hz)] if lines else _lines(slow, self.hz)
         return "".join(f"{line}\n" for line in lines)

@@ -495,7 +495,7 @@ def measure_interrupts(
         for each in beside:
             report.stage(f"starting {each.name}", BOOT_SECONDS)
             up.enter_context(each.up(launcher, plan.control, image))
-        traced = Trace() if trace is not None else None
+        traced = Trace(resumed=part > 1) if trace is not None else None
         if causes or traced is not None:
             recorder = Recorder.start(launcher, [side.poller(core) for side in sides], plan.control)
             up.callback(recorder.close)

@@ -95,6 +95,14 @@ def test_what_there_is_no_room_for_is_counted(tmp_path: Path, monkeypatch: pytes
     assert sum(each.track == "the slowest interrupts" for each in found) == 2
 
 
+def test_of_a_run_that_was_resumed_it_says_so() -> None:
+    for resumed, of in ((False, "the run"), (True, "the run since it was resumed")):
+        trace = Trace(HZ, resumed=resumed)
+        trace.add([slow(5, 1000, 1500)])
+        assert trace.document()["otherData"]["of"] == of
+        assert trace.text().startswith(f"The slowest of {of}\n\nnative," if resumed else "native,")
+
+
 def test_a_run_without_slow_interrupts_is_a_trace_too(tmp_path: Path) -> None:
     assert drawn(tmp_path) == []
 

@@ -2,20 +2,26 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
-from tailrace.errors import Failure
+from tailrace.cli.interrupts import METHOD, _left_of
+from tailrace.errors import Failure, Mistake
 from tailrace.functions import agent
 from tailrace.functions.machine import InMachine
 from tailrace.functions.runtime import Instance, PriorityRange
 from tailrace.functions.vcpus import spread
 from tailrace.measure import interrupts
 from tailrace.measure.beside import Guest, Neighbour
+from tailrace.measure.host.plan import HostPlan
+from tailrace.measure.interrupt_plan import InterruptPlan
 from tailrace.measure.interrupts import GUESTS, Account, Side, _histogram, notes_of
+from tailrace.results import RunFolder
+from tailrace.results.host import HostSoak
 
 WELL = {"raised": 1000, "lost": 0, "wrong": 0, "held": 0, "reset": 0, "ipis": 0, "clock_error_ns": 0.0}
 
@@ -55,6 +61,23 @@ def test_of_a_run_that_was_resumed_each_part_has_its_own_counts() -> None:
     assert list(notes_of([side], [office], 1)) == [lost, beside, "ue: it has rained"]
     later = [f"part 3 of the run: {each}" for each in (lost, beside)]
     assert list(notes_of([side], [office], 3)) == [*later, "ue: it has rained"]
+
+
+def resumed(folder: Path, *, causes: bool) -> tuple[InterruptPlan, int]:
+    """What is left of a run of two slices, with a trace."""
+    side = Side("native", 1000)
+    host = HostPlan(side.tools(), ["none"], {max(os.sched_getaffinity(0)): "receiver"}, (), 2.0, least_rounds=2)
+    text = InterruptPlan(host, [side], [], "tailrace", causes).text()
+    run = RunFolder.create(folder, METHOD, spec=text, host={}, command=[], versions={})
+    run.keep_host_slice([], HostSoak(asked_s=2.0, slices=2, done=1, end_s=1.0, boot="x"))
+    return _left_of(run.path, traced=True)
+
+
+def test_the_rest_of_a_run_is_traced_only_if_it_records(tmp_path: Path) -> None:
+    plan, done = resumed(tmp_path, causes=True)
+    assert plan.causes and done == 1
+    with pytest.raises(Mistake, match=r"--trace needs a run that was begun with --causes or --trace"):
+        resumed(tmp_path, causes=False)
 
 
 def test_each_path_of_interrupts_has_a_name_of_its_own() -> None:
