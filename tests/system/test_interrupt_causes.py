@@ -63,8 +63,8 @@ def test_a_trace_shows_what_held_interrupts_up(command: Command, binaries: Path)
 @pytest.mark.timeout(600)
 def test_of_the_worst_hundred_of_a_million_at_least_95_are_named(command: Command, binaries: Path) -> None:
     """Without stopping the run: 200 delays over its 100 s, each longer than what else holds interrupts up. On a busy
-    machine events may be overwritten before they are read, which is counted: then it is measured again, and of those
-    that are explained as many must be right."""
+    machine events may be overwritten before they are read, which is counted: then it is measured again. Of those that
+    are explained 95 of 100 must be right, and in one of three runs 95 must be explained."""
     kind = hog(20_000)
     words = ("--period", "100us", "--duration", "100s")
     for _ in range(3):
@@ -76,3 +76,5 @@ def test_of_the_worst_hundred_of_a_million_at_least_95_are_named(command: Comman
         assert named >= 0.95 * len(frames), str(told)
         if len(frames) >= 95:
             break
+    else:
+        pytest.fail("in none of three runs 95 of the worst 100 could be explained: is the machine too busy?")
