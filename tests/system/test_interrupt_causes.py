@@ -34,12 +34,6 @@ def test_what_held_interrupts_up_is_named_first(
     for told in found:
         assert len(told.causes.frames) <= 100
     cpu = max(os.sched_getaffinity(0))
-    if kind.us:  # how long it takes is known to the injector as well
-        sizes = [
-            (frame.causes[0].us, told.within(frame)) for told in found for frame in told.held() if kind.told(frame)
-        ]
-        exact = [us for us, known in sizes if abs(us - known) <= max(2, known / 20)]
-        assert len(exact) >= 0.9 * len(sizes), sizes
     recurrences = [each for told in found for each in told.causes.recurrences if kind.word in each.text]
     assert recurrences and all(each.cpu == cpu and each.first_of <= each.count for each in recurrences)
 
@@ -74,6 +68,10 @@ def test_of_the_worst_hundred_of_a_million_at_least_95_are_named(command: Comman
         print(f"{named} of the {len(frames)} explained of the worst 100 of {told.interrupts} interrupts are named")
         assert len(frames) + told.causes.unexamined == 100
         assert named >= 0.95 * len(frames), str(told)
+        # How long it takes is known to the injector as well, but for what waking it and letting it go takes.
+        sizes = [(frame.causes[0].us, told.within(frame)) for frame in told.held() if kind.told(frame)]
+        exact = [us for us, known in sizes if abs(us - known) <= known / 20]
+        assert len(exact) >= 0.9 * len(sizes), sizes
         if len(frames) >= 95:
             break
     else:
