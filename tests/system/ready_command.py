@@ -15,13 +15,16 @@ import gc
 import importlib
 import json
 import os
+import selectors
 import signal
 import socket
 import struct
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Sequence
+from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import Any
 
@@ -43,6 +46,8 @@ LOOKED_AT = ("PYTHON", "LD_", "LC_", "LANG", "ASAN_", "UBSAN_", "TAILRACE_LIBVIR
 _NUMBER = struct.Struct("<I")
 _LONGEST = 1 << 17
 """Bytes of a request."""
+PATIENCE = 100.0
+"""Seconds for what takes no time of a command's, however busy the machine is."""
 
 
 def run(
@@ -68,33 +73,63 @@ def run(
             env=environment,
             cwd=folder,
         )
-    found: dict[int, str] = {}
+    with ExitStack() as opened:
+        pid, told, output, errors = _started(request, stdin, opened)
+        found = {told: b"", output: b"", errors: b""}
+        if not read_all(found, timeout):
+            if not found[told]:
+                with suppress(ProcessLookupError):
+                    os.kill(pid, signal.SIGKILL)
+                read_all({told: b""}, PATIENCE)
+            raise subprocess.TimeoutExpired(command, timeout)
+    status = os.waitstatus_to_exitcode(_NUMBER.unpack(found[told])[0])
+    return subprocess.CompletedProcess(command, status, _text(found[output]), _text(found[errors]))
 
-    def read(number: int) -> None:
-        with os.fdopen(number, encoding="utf-8") as stream:
-            found[number] = stream.read()
 
-    (output, its_output), (errors, its_errors) = os.pipe(), os.pipe()
-    told, tell = socket.socketpair()
-    with told:
-        with tell:
-            files = [tell.fileno(), its_output, its_errors, *([] if stdin == subprocess.DEVNULL else [stdin])]
-            socket.send_fds(_copied(), [request], files)
-        os.close(its_output)
-        os.close(its_errors)
-        readers = [threading.Thread(target=read, args=(each,)) for each in (output, errors)]
-        for reader in readers:
-            reader.start()
-        told.settimeout(timeout)
-        pid = _NUMBER.unpack(told.recv(_NUMBER.size, socket.MSG_WAITALL))[0]
-        try:
-            status = _NUMBER.unpack(told.recv(_NUMBER.size, socket.MSG_WAITALL))[0]
-        except TimeoutError:
-            os.kill(pid, signal.SIGKILL)
-            raise subprocess.TimeoutExpired(command, timeout) from None
-    for reader in readers:
-        reader.join()
-    return subprocess.CompletedProcess(command, os.waitstatus_to_exitcode(status), found[output], found[errors])
+def read_all(found: dict[int, bytes], seconds: float) -> bool:
+    """Reads these pipes, each until nobody can write to it any more; False if that is not so after this time."""
+    deadline = time.monotonic() + seconds
+    with selectors.DefaultSelector() as selector:
+        for each in found:
+            selector.register(each, selectors.EVENT_READ)
+        while selector.get_map():
+            left = deadline - time.monotonic()
+            if left <= 0:
+                return False
+            for key, _ in selector.select(left):
+                some = os.read(key.fd, 1 << 16)
+                found[key.fd] += some
+                if not some:
+                    selector.unregister(key.fd)
+    return True
+
+
+def _text(some: bytes) -> str:
+    return some.decode().replace("\r\n", "\n").replace("\r", "\n")
+
+
+def _started(request: bytes, stdin: int, opened: ExitStack) -> tuple[int, int, int, int]:
+    """The command's process, and where its status, its output and its errors come; `opened` closes these. Waits until
+    the process that is copied is ready, which is no time of the command's. Raises RuntimeError where it ends."""
+    for _ in range(2):  # it may have ended since it was last needed
+        with ExitStack() as ours, ExitStack() as theirs:
+            reading: list[int] = []
+            writing: list[int] = []
+            for _ in range(3):
+                for end, ends, stack in zip(os.pipe(), (reading, writing), (ours, theirs), strict=True):
+                    ends.append(end)
+                    stack.callback(os.close, end)
+            copied = _ask(request, [*writing, *([] if stdin == subprocess.DEVNULL else [stdin])])
+            theirs.close()
+            told, output, errors = reading
+            with selectors.DefaultSelector() as selector:
+                selector.register(told, selectors.EVENT_READ)
+                number = os.read(told, _NUMBER.size) if selector.select(PATIENCE) else b""
+            if number:
+                opened.push(ours.pop_all())
+                return _NUMBER.unpack(number)[0], told, output, errors
+        end_copied(copied)
+    raise RuntimeError("the process that is copied ended, or stood still, before it ran the command")
 
 
 def _is_the_same(program: Path, environment: dict[str, str]) -> bool:
@@ -108,18 +143,34 @@ _starting = threading.Lock()
 _process: tuple[subprocess.Popen[bytes], socket.socket] | None = None
 
 
-def _copied() -> socket.socket:
-    """Takes requests of the process that is copied, which is started when it is first needed."""
+def _ask(request: bytes, files: Sequence[int]) -> subprocess.Popen[bytes]:
+    """Hands a request to the process that is copied, which is started when it is first needed, and returns that. Where
+    it has ended, nobody keeps the files."""
     global _process
     with _starting:
-        if _process is not None:
-            return _process[1]
-        ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        with theirs:
-            argv = [sys.executable, "-P", __file__, str(theirs.fileno())]
-            started = subprocess.Popen(argv, stdin=subprocess.DEVNULL, pass_fds=[theirs.fileno()], cwd="/", env=_BEFORE)
-            _process = started, ours
-        return ours
+        if _process is None:
+            ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+            with theirs:
+                argv = [sys.executable, "-P", __file__, str(theirs.fileno())]
+                files_of_it = [theirs.fileno()]
+                process = subprocess.Popen(argv, stdin=subprocess.DEVNULL, pass_fds=files_of_it, cwd="/", env=_BEFORE)
+            _process = process, ours
+        process, requests = _process
+        with suppress(ConnectionError):
+            socket.send_fds(requests, [request], files)
+        return process
+
+
+def end_copied(process: subprocess.Popen[bytes] | None = None) -> None:
+    """Ends the process that is copied, if it is this one; another is started when it is needed. Commands go on."""
+    global _process
+    with _starting:
+        if _process is None or process not in (None, _process[0]):
+            return
+        (ending, requests), _process = _process, None
+        requests.close()
+        ending.kill()
+        ending.wait()
 
 
 # --- the process that is copied ------------------------------------------------------------------------------------
