@@ -90,6 +90,11 @@ class Call:
     given_up: str | None = None
     """Why its client has cancelled it."""
 
+    @property
+    def key(self) -> Any:
+        """What it is told by from the other calls that its client has open: a notification has no id."""
+        return self if self.number is None else self.number
+
     def tell(self, method: str, **params: Any) -> None:
         """Sends its caller a notification; from any thread."""
         self.server.soon(lambda: self.client.send({"jsonrpc": "2.0", "method": method, "params": params}))
@@ -102,6 +107,7 @@ class Client:
     writer: asyncio.StreamWriter
     operates: bool
     calls: dict[Any, Call] = field(default_factory=dict)
+    """That it has open, by their keys."""
     tasks: set[asyncio.Task[None]] = field(default_factory=set)
     cursor: int | None = None
     """The number of the next event that it is sent; None: it has not asked for any."""
@@ -282,16 +288,19 @@ class Server:
                 raise Refusal(INVALID_REQUEST, "id: expected a number or a string")
             number, answered = given, given is not None
             call = self._call(client, request, number)
+            if call.method.name == "call.cancel":  # which is heard whatever else is open
+                wanted: Any = call.params
+                if (running := client.calls.get(wanted.call)) is not None:
+                    self._cancel(running, wanted.why)
+                return
+            if len(client.calls) >= MOST_CALLS or call.key in client.calls:
+                said = f"expected at most {MOST_CALLS} calls at once, each with an id of its own"
+                raise Refusal(INVALID_REQUEST, said)
         except Refusal as refusal:
             if answered:  # a notification never is
                 self._refuse(client, number, refusal)
             return
-        if call.method.name == "call.cancel":
-            wanted: Any = call.params
-            if (running := client.calls.get(wanted.call)) is not None:
-                self._cancel(running, wanted.why)
-            return
-        client.calls[number] = call
+        client.calls[call.key] = call
         task = self.loop.create_task(self._do(call))
         for tasks in (self._tasks, client.tasks):
             tasks.add(task)
@@ -306,8 +315,6 @@ class Server:
             raise Refusal(METHOD_NOT_FOUND, f"no method {str(request['method'])[:64]!r}")
         if method.operates and not client.operates:
             raise Refusal(NOT_ALLOWED, f"{method.name}: this socket is for looking; expected {OPERATE}")
-        if len(client.calls) >= MOST_CALLS or number in client.calls:
-            raise Refusal(INVALID_REQUEST, f"expected at most {MOST_CALLS} calls at once, each with an id of its own")
         params = dict(request.get("params", {}))
         verbose = params.pop("verbose", 0)
         verbose = verbose if verbose in (1, 2) else 0
@@ -332,7 +339,7 @@ class Server:
             call.client.send({"jsonrpc": "2.0", "id": call.number, "result": result})
 
     def _finish(self, call: Call) -> None:
-        call.client.calls.pop(call.number, None)
+        call.client.calls.pop(call.key, None)
 
     def _refuse(self, client: Client, number: Any, refusal: Refusal) -> None:
         error = {"code": refusal.code, "message": str(refusal)}

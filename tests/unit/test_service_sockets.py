@@ -50,7 +50,7 @@ class Service:
         if name == "node.resume":  # until it is cancelled
             call.tell("progress", text="at work")
             await self._goes_on.wait()
-            raise Failure(self.cancelled[call.number])
+            raise Failure(self.cancelled.get(call.number, "another call was cancelled"))
         return {"state": "down"}
 
     def cancel(self, call: Call, why: str) -> None:
@@ -202,6 +202,23 @@ def test_a_call_is_cancelled_and_says_why(service: Service, tmp_path: Path) -> N
         raw(tmp_path / OPERATE, cancel + b'{"id":1,"method":"node.status"}\n')
         assert not service.cancelled
         connection.sendall(cancel)
+        assert json.loads(stream.readline())["error"]["message"] == "enough"
+
+
+@pytest.mark.usefixtures("service")
+def test_notifications_are_calls_of_their_own(tmp_path: Path) -> None:
+    """Several run at once, and are as many as other calls may be; a cancellation is heard beside all of them."""
+    with socket.socket(socket.AF_UNIX) as connection, connection.makefile("rb") as stream:
+        connection.settimeout(10)
+        connection.connect(str(tmp_path / OPERATE))
+        for _ in range(server.MOST_CALLS - 1):
+            connection.sendall(b'{"method":"node.resume"}\n')
+            assert json.loads(stream.readline())["params"] == {"text": "at work"}
+        connection.sendall(b'{"id":5,"method":"node.resume"}\n')
+        assert json.loads(stream.readline())["params"] == {"text": "at work"}
+        connection.sendall(b'{"method":"node.resume"}\n{"id":6,"method":"node.status"}\n')
+        assert json.loads(stream.readline())["id"] == 6  # refused: there are as many as may be
+        connection.sendall(b'{"method":"call.cancel","params":{"call":5,"why":"enough"}}\n')
         assert json.loads(stream.readline())["error"]["message"] == "enough"
 
 
