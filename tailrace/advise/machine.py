@@ -12,6 +12,7 @@ import yaml
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from tailrace.errors import Mistake
+from tailrace.spec.core_schema import read_version_1_1
 
 Kind = Literal["rate", "time"]
 
@@ -124,11 +125,13 @@ def read_machine(path: Path | None = None) -> Machine:
         text = (resources.files(__package__) / "machines" / f"{SHIPPED}.yaml").read_text()
     else:
         try:
-            text = path.read_text()
+            text = path.read_text(encoding="utf-8")
+        except UnicodeDecodeError:
+            raise Mistake(f"{path}: not text in UTF-8; expected a YAML file") from None
         except OSError as error:
             raise Mistake(f"{path}: {error.strerror}") from None
     try:
-        machine = Machine.model_validate(yaml.safe_load(text))
+        machine = Machine.model_validate(read_version_1_1(text))
     except (yaml.YAMLError, ValidationError) as error:
         words = " ".join(str(error).split())
         raise Mistake(f"{path}: not the parameters of a machine ({words[:200]})") from None

@@ -10,8 +10,11 @@ from pydantic import TypeAdapter, ValidationError
 from pydantic_core import ErrorDetails
 
 from tailrace.errors import Mistake
+from tailrace.spec.core_schema import read_version_1_1
 
 Made = TypeVar("Made")
+_QUOTING = (yaml.composer.ComposerError, yaml.constructor.ConstructorError)
+"""Errors that say what stands there."""
 _WORDS = {
     "extra_forbidden": "there is no such key",
     "missing": "is missing",
@@ -26,13 +29,15 @@ def read_yaml(path: Path, kind: TypeAdapter[Made]) -> Made:
     """What the file says; an empty one is an empty list or group of keys. Raises Mistake with the first thing that is
     wrong, where it stands, and what is expected. It never says what stands there: that may be a secret."""
     try:
-        said = yaml.safe_load(path.read_text(encoding="utf-8"))
+        said = read_version_1_1(path.read_text(encoding="utf-8"))
         empty: object = [] if kind.json_schema().get("type") == "array" else {}
         return kind.validate_python(empty if said is None else said)
     except OSError as error:
         raise Mistake(f"{path}: {error.strerror}") from None
     except (yaml.YAMLError, UnicodeError) as error:
         mark, problem = getattr(error, "problem_mark", None), getattr(error, "problem", None)
+        if isinstance(error, _QUOTING):
+            problem = "an alias, an anchor, a tag or a key that is not known here"
         raise Mistake(f"{path}{f':{mark.line + 1}' if mark else ''}: not YAML: {problem or 'not a text'}") from None
     except ValidationError as error:
         raise Mistake(f"{path}: {_said(error.errors(include_url=False, include_input=False)[0])}") from None

@@ -13,6 +13,7 @@ from tailrace.measure.beside import LOAD, Guest, Neighbour
 from tailrace.measure.host.loads import LOADS
 from tailrace.measure.host.plan import HostPlan, read_plan
 from tailrace.measure.interrupts import Clock, Side, Way
+from tailrace.spec.core_schema import read_version_1_1
 
 COMMAND = "measure interrupts"
 
@@ -64,7 +65,7 @@ class _Asked:
 def read_interrupt_plan(text: str, where: str) -> InterruptPlan:
     """As it was written. Raises Mistake, saying `where`, if it is none."""
     try:
-        asked = TypeAdapter(_Asked).validate_python(yaml.safe_load(text)["interrupts"])
+        asked = TypeAdapter(_Asked).validate_python(read_version_1_1(text)["interrupts"])
     except (yaml.YAMLError, KeyError, TypeError, ValidationError):
         raise Mistake(f"{where}: not what `{COMMAND}` of this version was asked for; begin a new run") from None
     sides = [

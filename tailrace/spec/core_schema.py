@@ -105,6 +105,18 @@ def read(text: str) -> Any:
         raise CoreError(problem="nested too deeply; expected few levels") from None
 
 
+def read_version_1_1(text: str) -> Any:
+    """The data of a text by YAML 1.1, as `yaml.safe_dump` writes it. Raises `yaml.YAMLError`, also for what PyYAML has
+    other errors for: dates and numbers that there are not, such as 2026-99-99, and too many levels. These errors say
+    nothing of what stands there."""
+    try:
+        return yaml.safe_load(text)
+    except RecursionError:
+        raise CoreError(problem="nested too deeply; expected few levels") from None
+    except (ValueError, TypeError, LookupError, AttributeError, ArithmeticError):
+        raise CoreError(problem="a date or a number that there is not; expected a text in quotes") from None
+
+
 def scalar(node: yaml.ScalarNode) -> Scalar:
     """The value of a scalar. Raises ValueError, saying why, if its tag is not one of the core schema or not its own."""
     text: str = node.value

@@ -144,6 +144,8 @@ def test_a_machine_is_read_as_it_was_shown(tmp_path: Path) -> None:
         ("{name: x, parameters: {hops: {value: 1, source: me}}}", "unknown parameters hops"),
         ("[", "not the parameters of a machine"),
         ("hello", "not the parameters of a machine"),
+        ("name: 2026-99-99", "not the parameters of a machine .a date or a number that there is not"),
+        ("[" * 5000, "not the parameters of a machine .nested too deeply"),
     ],
 )
 def test_a_bad_machine_is_refused(tmp_path: Path, text: str, words: str) -> None:

@@ -148,7 +148,8 @@ def test_the_file_and_its_schema(tmp_path: Path) -> None:
     for wrong, said in (
         ("rules: [{when: rain}]", "rules.0.when: expected 'loss', "), ("rules: 7", "rules: expected a list"),
         ("rules: [{when: loss, over: 1}]", "rules.0.over: there is no such key"),
-        ("[1", "not YAML"),
+        ("[1", "not YAML"), ("rules: [{when: 2026-99-99}]", "not YAML: a date or a number that there is not"),
+        ("rules: " + "[" * 5000, "not YAML: nested too deeply"), ("rules: !!int ''", "not YAML: a date or a number"),
         ("webhooks: [{url: 'file:///etc/passwd'}]", "webhooks.0.url: expected http://"), ("- a", "the file"),
         ("rules: [{when: loss, above: -1}]", "rules.0.above: expected greater"),
     ):  # fmt: skip

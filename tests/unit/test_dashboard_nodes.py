@@ -78,6 +78,8 @@ def test_the_list(tmp_path: Path) -> None:
     assert read_nodes(file)[0].name == "lab-2"
     for wrong, where in (
         ("[1", ":1: not YAML"), (f"- {{name: a, token: {TOKEN}", ":1: not YAML"), ("\x00", "not YAML"),
+        (f"- {{name: a, token: *{TOKEN}}}", ":1: not YAML: an alias"), (f"- !{TOKEN}", ":1: not YAML: an alias"),
+        (f"- !!int {TOKEN}x", "not YAML: a date or a number"),
         ("{a: b}", "the file: expected a list"), ("- a", "0: expected keys"),
         (f"- {{name: 'a/b', url: 'http://h', token: {TOKEN}}}", "0.name: expected up to 64 letters"),
         (f"- {{name: a, url: 'file:///x', token: {TOKEN}}}", "0.url: expected http://HOST:PORT"),

@@ -40,6 +40,8 @@ def test_it_is_read_as_it_was_written() -> None:
         ("interrupt-native", "interrupt-foreign"),
         ("machines", "foreign"),
         ("tools: [", "tools: ]"),
+        ("period_ns: 1000000", "period_ns: 2026-99-99"),
+        ("interrupts:", "interrupts: " + "[" * 5000),
     ],
 )
 def test_what_cannot_be_is_refused(old: str, new: str) -> None:

@@ -14,6 +14,7 @@ from tailrace.measure.host.loads import LOADS
 from tailrace.measure.host.tools import Tool
 from tailrace.measure.space import free_bytes, mib
 from tailrace.results.reserve import REPORT_BYTES
+from tailrace.spec.core_schema import read_version_1_1
 
 LONGEST_SLICE = 60
 """Seconds; so a run of hours has an interval record of each tool and load at least every few minutes."""
@@ -137,7 +138,7 @@ def read_plan(
     """The plan of a text that a command has written; `tool` gives the one of a name, and its loads are of those known.
     Raises Mistake, saying `where`, if it is none."""
     try:
-        document: dict[str, Any] = yaml.safe_load(text)
+        document: dict[str, Any] = read_version_1_1(text)
         loads = [str(load) for load in document["loads"]]
         if not set(loads) <= set(known):
             raise ValueError(f"loads {', '.join(loads)}")
