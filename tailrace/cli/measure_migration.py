@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
-import yaml
 
 from tailrace.cli import commands, complete
 from tailrace.cli.migrate import limits_of
@@ -126,7 +125,6 @@ def migration(
         STARTERS["machine"].check()
         cores = Cores.choose()
         notes = list(acceleration().notes)
-        words = yaml.safe_load(text)
         commands.say(
             [
                 f"{name} moves to and fro between two nodes of this machine; the tester is on CPU {cores.tester}.",
@@ -137,7 +135,7 @@ def migration(
 
         def work(launcher: Launcher, folder: RunFolder, report: Reporter) -> None:
             report.stage("starting two nodes", UP_SECONDS)
-            with own_ground(launcher, cores, name, partial(spec_of, asked, words, name)) as ground:
+            with own_ground(launcher, cores, name, partial(spec_of, asked, text, name)) as ground:
                 measured(ground, folder, report)
 
         return commands.run_with_bar(

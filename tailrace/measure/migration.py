@@ -33,6 +33,7 @@ from tailrace.process.process import undisturbed
 from tailrace.resources.place import POLLER_NICE, Place
 from tailrace.results import ResultError, RunFolder, Trial
 from tailrace.results.migration import MigrationFinding
+from tailrace.spec import core_schema
 from tailrace.spec.model import Spec
 from tailrace.spec.position import Document
 from tailrace.spec.tests import Migration
@@ -82,13 +83,14 @@ def check_chain(spec: Spec, document: Document, name: str) -> None:
         )
 
 
-def spec_of(spec: Spec, words: Mapping[str, Any], name: str, core: int, ends: Ends, arrives: bool) -> str:
-    """What a node has of a spec (`words`: as it is written): the chain that is measured, between two interfaces, and
+def spec_of(spec: Spec, text: str, name: str, core: int, ends: Ends, arrives: bool) -> str:
+    """What a node has of a spec (`text`: as it is written): the chain that is measured, between two interfaces, and
     its functions; `arrives`: the machine comes there from the other one."""
     found = spec.tester_chain()
     assert found is not None, "it was checked"
     chain, through = found[0], found[1].through
-    functions = {each: words["functions"][each] for each in through}
+    written = core_schema.read(text)["functions"]
+    functions = {each: written[each] for each in through}
     if arrives:
         functions[name] = {**functions[name], "arrives": True}
     first, last = ends if found[1].ends[0] == "tester.a" else reversed(ends)

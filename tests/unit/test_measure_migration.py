@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
 from tester_results import result, stream
 from typer.testing import CliRunner
 
@@ -75,8 +74,7 @@ def test_of_several_machines_one_is_named() -> None:
 def test_both_nodes_have_the_chain_and_one_the_machine_that_comes() -> None:
     spec = parse_spec(SPEC, "s")
     here, there = (
-        parse_spec(spec_of(spec, yaml.safe_load(SPEC), "first", 1, ("veth0", "veth1"), arrives), "node")
-        for arrives in (False, True)
+        parse_spec(spec_of(spec, SPEC, "first", 1, ("veth0", "veth1"), arrives), "node") for arrives in (False, True)
     )
     assert here.chains == there.chains and here.chains["voice"].through == ["second", "first"]
     assert [each.functions["first"].arrives for each in (here, there)] == [False, True]
@@ -85,8 +83,15 @@ def test_both_nodes_have_the_chain_and_one_the_machine_that_comes() -> None:
 
 def test_a_chain_that_is_written_the_other_way_round_has_its_ends_so() -> None:
     turned = SPEC.replace("tester.a, second, first, tester.b", "tester.b, second, first, tester.a")
-    node = json.loads(spec_of(parse_spec(turned, "s"), yaml.safe_load(turned), "first", 1, ("A", "B"), False))
+    node = json.loads(spec_of(parse_spec(turned, "s"), turned, "first", 1, ("A", "B"), False))
     assert node["chains"]["voice"] == [{"if": "B"}, "second", "first", {"if": "A"}]
+
+
+def test_a_node_has_names_as_the_spec_has_them() -> None:
+    """Which YAML 1.1 would read as no texts."""
+    text = SPEC.replace("second", "no")
+    node = json.loads(spec_of(parse_spec(text, "s"), text, "first", 1, ("A", "B"), False))
+    assert sorted(node["functions"]) == ["first", "no"]
 
 
 def test_the_machine_is_on_one_of_two() -> None:
