@@ -25,11 +25,10 @@ from tailrace.measure.own_node import OwnNode
 from tailrace.measure.progress import Reporter
 from tailrace.measure.tester import TESTER_PROGRAM, Tester
 from tailrace.node.client import Client
-from tailrace.node.pools import pooled
 from tailrace.observe.gaps import Busy
 from tailrace.plan.planned import Plan
 from tailrace.process.programs import own_program
-from tailrace.state.record import peek
+from tailrace.state.record import Process, peek
 
 TAKE, GIVE = "take", "give back"
 GOALS_MS = {TAKE: 50.0, GIVE: 1000.0}
@@ -39,10 +38,12 @@ PERIOD = 2.0
 """Of the square wave, in seconds: for half of it frames come. Each pause is long enough for a CPU to be given back."""
 _SPEC = """\
 fabric: {{backpressure: 10s}}
-functions: {{{name}: {{kind: skeleton, cpus: {{start: 1, most: 2, automatic: true, busy: {busy:.0%}}}}}}}
+functions: {{{name}: {{kind: skeleton, cpus: {{start: 1, most: 2{more}}}}}}}
 chains: {{voice: [tester.a, {name}, tester.b]}}
 """
 """Others may keep a poller off its CPU for a while, and nothing is to be lost by that."""
+_PROBE = "probe"
+"""The function of which is learned how busy a burst keeps one."""
 _LEAST_BUSY, _MOST_BUSY = 0.01, 0.75
 _MINUTE = 60.0
 _LOOK_SECONDS = 1.0
@@ -153,6 +154,11 @@ def flaps(changes: Sequence[Resize]) -> list[float]:
     return [one.at for one, other in pairwise(changes) if other.cpus > one.cpus]
 
 
+def spec_of(name: str, busy: float | None) -> str:
+    """A node with one function: with its second CPU where its first is busier than that, or, of None, without."""
+    return _SPEC.format(name=name, more="" if busy is None else f", automatic: true, busy: {busy:.0%}")
+
+
 def limit(load: float) -> float:
     """The limit of a function that a burst keeps so busy: half of that, so that the burst is above it whatever else
     runs, and on two CPUs not quiet. Raises Fault where a burst is too little."""
@@ -169,7 +175,7 @@ def run(plan: AutomaticPlan, folder: Path, report: Reporter) -> AutomaticResult:
     own_program(TESTER_PROGRAM)
     with own_folder("bench plug", folder, report) as (setting, made):
         report.stage("bursts", 10.0 + _ROUND_SECONDS * plan.times)
-        node = OwnNode(made, _SPEC.format(name="probe", busy=_LEAST_BUSY))
+        node = OwnNode(made, spec_of(_PROBE, None))
         try:
             node.command("up", str(node.spec))
             placement = Plan.read(peek(node.state).plan).placement
@@ -208,9 +214,10 @@ class _Bursts:
         """Of all bursts that were counted."""
 
     def load(self) -> float:
-        """How busy a burst keeps a function, all its threads together."""
-        (function,) = pooled(peek(self.node.state))
-        with closing(Busy(program_of(function.process) or function.process.pid)) as busy:
+        """How busy a burst keeps a function on its one CPU."""
+        things = peek(self.node.state).things
+        (process,) = (each for each in things if isinstance(each, Process) and each.name == _PROBE)
+        with closing(Busy(program_of(process) or process.pid)) as busy:
             self._begin()
             time.sleep(_BURST_SECONDS)
             began, before = time.monotonic(), busy.seconds
@@ -255,7 +262,7 @@ class _Bursts:
 
     def _lead_to(self, name: str) -> None:
         """A function of this name in the place of the one that is there."""
-        self.node.spec.write_text(_SPEC.format(name=name, busy=self.busy))
+        self.node.spec.write_text(spec_of(name, self.busy))
         self.node.command("apply", str(self.node.spec))
         while self.client.next_event(0.0) is not None:
             pass

@@ -11,7 +11,7 @@ from types import SimpleNamespace
 import pytest
 
 from tailrace.bench import hotplug
-from tailrace.bench.automatic import AutomaticPlan, AutomaticResult, Resize, limit
+from tailrace.bench.automatic import AutomaticPlan, AutomaticResult, Resize, limit, spec_of
 from tailrace.bench.model import Beside
 from tailrace.bench.plug import PlugPlan, PlugResult
 from tailrace.errors import Fault, Mistake
@@ -391,6 +391,12 @@ def test_a_function_by_its_load_in_a_document() -> None:
     assert (flapping.flaps, flapping.most_in_a_minute) == (4, 4)
     assert replace(result, changes=[], wave=0.0).document()["wave"]["most_in_a_minute"] == 0
     assert AutomaticPlan(10).total_seconds > AutomaticPlan(10, wave=2.0).total_seconds
+
+
+def test_how_busy_one_cpu_is_is_measured_on_one() -> None:
+    probe, burst = (parse_spec(spec_of(name, busy), "s").functions[name] for name, busy in (("a", None), ("b", 0.3)))
+    assert probe.cpus == Cpus(start=1, most=2)
+    assert burst.cpus == Cpus(start=1, most=2, automatic=True, busy="30%")
 
 
 def test_a_burst_is_above_the_limit() -> None:
