@@ -1,13 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #define ALLOW_EXPERIMENTAL_API /* rte_eth_bond_member_add() in DPDK 23.11 */
 #include <errno.h>
-#include <net/if.h>
-#include <netpacket/packet.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/socket.h>
-#include <unistd.h>
 
 #include <rte_bus_vdev.h>
 #include <rte_errno.h>
@@ -21,7 +17,6 @@
 #include "port/device_bond_internal.h"
 
 enum {
-	LACP_SHORT_TIMEOUT = 0x02,
 	LACP_SILENCE_MS = 3001, /* the driver wants it longer than its short one */
 	LINK_MS = 10,		/* the driver looks so often whether a member that was given to it has its link */
 };
@@ -44,45 +39,6 @@ static void refer(struct rte_mbuf **mbufs, unsigned count, int16_t more)
 		rte_pktmbuf_refcnt_update(mbufs[i], more);
 }
 
-static bool is_slow(const struct rte_mbuf *mbuf)
-{
-	const struct rte_ether_hdr *ethernet = rte_pktmbuf_mtod(mbuf, const struct rte_ether_hdr *);
-
-	return mbuf->data_len >= sizeof(*ethernet) && ethernet->ether_type == RTE_BE16(RTE_ETHER_TYPE_SLOW);
-}
-
-/*
- * The driver asks the other end for a frame each 30 s, and has no setting for that.  With this bit it is one a second
- * (IEEE 802.1AX, 6.4.2.3), so that silence is noticed after 3 s (lacp_timeouts()).
- */
-static void ask_for_more(struct rte_mbuf *mbuf)
-{
-	struct lacpdu_header *frame = rte_pktmbuf_mtod(mbuf, struct lacpdu_header *);
-
-	if (mbuf->data_len >= sizeof(*frame) && frame->lacpdu.subtype == SLOW_SUBTYPE_LACP)
-		frame->lacpdu.actor.state |= LACP_SHORT_TIMEOUT;
-}
-
-/*
- * LACP's frames are the driver's, in buffers of its own.  Returns whether the burst is one; then it is sent.  Others'
- * end the burst before them: `*count` is how many may leave.
- */
-static bool send_slow(const struct bond_member *member, struct rte_mbuf **mbufs, uint16_t *count)
-{
-	for (uint16_t i = 0; i < *count; i++) {
-		if (likely(!is_slow(mbufs[i])))
-			continue;
-		if (*count == 1 && mbufs[0]->pool != member->bond->options.pool) {
-			ask_for_more(mbufs[0]);
-			(void)!send(member->slow_fd, rte_pktmbuf_mtod(mbufs[0], void *), mbufs[0]->data_len,
-				    MSG_DONTWAIT); /* one that is lost is sent again within a second */
-			return true;
-		}
-		*count = i;
-	}
-	return false;
-}
-
 /*
  * Before the shim sends: what the member's device takes is all that the shim gets.  Both free the buffers when they
  * have sent them.
@@ -94,7 +50,7 @@ static uint16_t transmit(uint16_t shim, uint16_t queue, struct rte_mbuf **mbufs,
 
 	if (count == 0 || !atomic_load_explicit(&member->open, memory_order_acquire))
 		return 0;
-	if (member->bond->mode == BOND_LACP && send_slow(member, mbufs, &count))
+	if (member->bond->mode == BOND_LACP && bond_send_slow(member, mbufs, &count))
 		return 1;
 	sent = count > 0 ? rte_eth_tx_prepare(member->device.port, queue, mbufs, count) : 0;
 	if (likely(sent > 0)) {
@@ -116,30 +72,6 @@ static void hush(bool quiet)
 	rte_log_set_level_pattern("lib.ethdev", quiet ? RTE_LOG_CRIT : RTE_LOG_ERR);
 }
 
-/* Returns 0, or -errno with the member's problem filled in. */
-static int open_slow(struct bond_member *member)
-{
-	const struct sockaddr_ll address = {
-		.sll_family = AF_PACKET,
-		.sll_ifindex = (int)if_nametoindex(strchr(member->uri, ':') + 1),
-	};
-	int rc = 0;
-
-	member->slow_fd = socket(AF_PACKET, SOCK_RAW | SOCK_CLOEXEC, 0); /* which receives nothing */
-	if (member->slow_fd < 0 || bind(member->slow_fd, (const struct sockaddr *)&address, sizeof(address)) != 0)
-		rc = -errno;
-	if (rc != 0)
-		snprintf(member->problem.text, sizeof(member->problem.text), "no socket for LACP: %s", strerror(-rc));
-	return rc;
-}
-
-static void close_slow(struct bond_member *member)
-{
-	if (member->slow_fd >= 0)
-		close(member->slow_fd);
-	member->slow_fd = -1;
-}
-
 int bond_open_member(struct bond_member *member)
 {
 	int rc = device_open(&member->device, member->uri, &member->bond->options, &member->problem);
@@ -147,9 +79,9 @@ int bond_open_member(struct bond_member *member)
 	if (rc != 0)
 		return rc;
 	if (member->bond->mode == BOND_LACP)
-		rc = open_slow(member);
+		rc = bond_open_slow(member);
 	if (rc != 0) {
-		close_slow(member);
+		bond_close_slow(member);
 		device_close(&member->device);
 		return rc;
 	}
@@ -185,7 +117,7 @@ void bond_close_member(struct bond_member *member)
 		return;
 	atomic_store(&member->open, false);
 	grace_wait();
-	close_slow(member);
+	bond_close_slow(member);
 	device_close(&member->device);
 }
 

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Between the parts of device_bond.h: opening, and watching.  With the device lock held, but for what workers read.
+ * Between the parts of device_bond.h: opening, watching, and the frames of LACP.  With the device lock held, but for
+ * what workers read or call.
  */
 #ifndef TAILRACE_PORT_DEVICE_BOND_INTERNAL_H
 #define TAILRACE_PORT_DEVICE_BOND_INTERNAL_H
@@ -30,6 +31,7 @@ struct bond_member {
 	atomic_ullong refused; /* frames that its device did not take as they were */
 	uint16_t shim;	       /* ethdev of the driver's member */
 	int slow_fd;	       /* of LACP: for its frames; -1: the member is not open */
+	_Atomic(struct rte_mempool *) slow_pool; /* where the driver has them from; NULL: not yet looked up */
 	char shim_name[32];
 	const struct rte_eth_rxtx_callback *received_by[DEVICE_QUEUES], *sent_by[DEVICE_QUEUES]; /* the shim's queues */
 	char uri[BOND_MEMBER_LONGEST];
@@ -59,6 +61,16 @@ int bond_join(struct bond_member *member);
 
 /* Take a member from the driver.  Afterwards no worker is at it. */
 void bond_leave(struct bond_member *member);
+
+/* A socket for the driver's own frames.  Returns 0, or -errno with the member's problem filled in. */
+int bond_open_slow(struct bond_member *member);
+void bond_close_slow(struct bond_member *member);
+
+/*
+ * From a worker, with LACP: whether the burst is a frame of the driver's own; then it is sent, and stays the caller's.
+ * Others' slow-protocol frames end the burst before them: `*count` is how many may leave.
+ */
+bool bond_send_slow(struct bond_member *member, struct rte_mbuf **mbufs, uint16_t *count);
 
 /* Note what all of the members can do; workers may be reading it. */
 void bond_describe_device(const struct bond *bond, struct device *device);

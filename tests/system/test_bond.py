@@ -195,6 +195,16 @@ def test_lacp_between_two_bonds(network: Network, switch: RunningSwitch, guest: 
     # Who is behind the bond does not speak for it.
     guest.send([SLOW])
     wait_until(lambda: switch.counters("left")["drop_device_refused"] == 1, "a guest's LACP is refused")
+    network.pair("near", "far")
+    switch.add_device("near", "if:near")
+    switch.wait_state("near", "up")
+    switch.remove_chain("guest-left")
+    switch.join("near", "left")
+    end = End(network, "far")
+    for tag in ("", "81000000", "88a8000181000002"):
+        end.send(SLOW[:12] + bytes.fromhex(tag) + SLOW[12:])
+    wait_until(lambda: switch.counters("left")["drop_device_refused"] == 4, "and so is another network's")
+    end.close()
     other.end()
 
 

@@ -1,0 +1,171 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Whose slow-protocol frames leave by a member of a bond: those of DPDK's driver, and nobody else's.
+ */
+#include "test/cmocka_all.h"
+
+#include <errno.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <rte_mbuf.h>
+
+#include "port/device_bond_internal.h"
+#include "test/start_dpdk.h"
+
+enum { SHIM = 7, FRAME = 124 };
+
+#define SLOW_ADDRESS 0x01, 0x80, 0xc2, 0x00, 0x00, 0x02
+#define STATION	     0x02, 0x00, 0x00, 0x00, 0x00, 0x01
+#define LACP	     0x88, 0x09, 0x01, 0x01
+
+static struct rte_mempool *bonds_own, *another_ports, *drivers;
+static struct bond bond;
+static struct bond_member member;
+static int cable;
+
+static int start(void **state)
+{
+	int ends[2];
+
+	if (start_dpdk(64) != 0)
+		return -1;
+	bonds_own = rte_pktmbuf_pool_create("device_0", 63, 0, 0, RTE_MBUF_DEFAULT_BUF_SIZE, SOCKET_ID_ANY);
+	another_ports = rte_pktmbuf_pool_create("device_1", 63, 0, 0, RTE_MBUF_DEFAULT_BUF_SIZE, SOCKET_ID_ANY);
+	drivers = rte_pktmbuf_pool_create("slave_port7_pool", 63, 0, 0, RTE_MBUF_DEFAULT_BUF_SIZE, SOCKET_ID_ANY);
+	if (socketpair(AF_UNIX, SOCK_DGRAM, 0, ends) != 0)
+		return -1;
+	bond.mode = BOND_LACP;
+	bond.options.pool = bonds_own;
+	member.bond = &bond;
+	member.shim = SHIM;
+	member.slow_fd = ends[0];
+	cable = ends[1];
+	return bonds_own == NULL || another_ports == NULL || drivers == NULL;
+}
+
+static int stop(void **state)
+{
+	bond_close_slow(&member);
+	close(cable);
+	return member.slow_fd != -1;
+}
+
+static struct rte_mbuf *frame_of(struct rte_mempool *pool, const uint8_t *head, unsigned length)
+{
+	struct rte_mbuf *mbuf = rte_pktmbuf_alloc(pool);
+	uint8_t *bytes;
+
+	assert_non_null(mbuf);
+	bytes = (uint8_t *)rte_pktmbuf_append(mbuf, FRAME);
+	memset(bytes, 0, FRAME);
+	memcpy(bytes, head, length);
+	return mbuf;
+}
+
+/* Whether something has left by the member's socket. */
+static bool has_left(uint8_t *frame)
+{
+	return recv(cable, frame, FRAME, MSG_DONTWAIT) == FRAME;
+}
+
+static void the_driver_s_own_leave_and_ask_for_more(void **state)
+{
+	static const uint8_t head[] = {SLOW_ADDRESS, STATION, LACP};
+	struct rte_mbuf *mbuf = frame_of(drivers, head, sizeof(head));
+	uint8_t frame[FRAME];
+	uint16_t count = 1;
+
+	assert_true(bond_send_slow(&member, &mbuf, &count));
+	assert_true(has_left(frame));
+	assert_memory_equal(frame, head, sizeof(head));
+	assert_int_equal(((const struct lacpdu_header *)(const void *)frame)->lacpdu.actor.state, 0x02);
+	rte_pktmbuf_free(mbuf);
+}
+
+static void nobody_else_s_do_whatever_port_they_came_by(void **state)
+{
+	static const uint8_t heads[][22] = {
+		{SLOW_ADDRESS, STATION, LACP},
+		{STATION, STATION, LACP},
+		{SLOW_ADDRESS, STATION, 0x08, 0x00},
+		{STATION, STATION, 0x81, 0x00, 0x00, 0x00, LACP},
+		{STATION, STATION, 0x88, 0xa8, 0x00, 0x01, 0x81, 0x00, 0x00, 0x02, 0x88, 0x09},
+	};
+	struct rte_mempool *const pools[] = {bonds_own, another_ports};
+	uint8_t frame[FRAME];
+
+	for (unsigned i = 0; i < RTE_DIM(heads); i++)
+		for (unsigned j = 0; j < RTE_DIM(pools); j++) {
+			struct rte_mbuf *mbuf = frame_of(pools[j], heads[i], sizeof(heads[i]));
+			uint16_t count = 1;
+
+			assert_false(bond_send_slow(&member, &mbuf, &count));
+			assert_int_equal(count, 0);
+			assert_false(has_left(frame));
+			rte_pktmbuf_free(mbuf);
+		}
+}
+
+static void other_frames_may_leave(void **state)
+{
+	static const uint8_t heads[][22] = {
+		{STATION, STATION, 0x08, 0x00},
+		{STATION, STATION, 0x81, 0x00, 0x00, 0x01, 0x08, 0x00},
+		/* Behind three tags no station looks for it. */
+		{STATION, STATION, 0x81, 0x00, 0x00, 0x01, 0x81, 0x00, 0x00, 0x01, 0x81, 0x00},
+		{SLOW_ADDRESS, STATION, LACP},
+		{STATION, STATION, 0x08, 0x00},
+	};
+	struct rte_mbuf *mbufs[RTE_DIM(heads)];
+	uint16_t count = RTE_DIM(heads);
+	uint8_t frame[FRAME];
+
+	for (unsigned i = 0; i < RTE_DIM(heads); i++)
+		mbufs[i] = frame_of(another_ports, heads[i], sizeof(heads[i]));
+	assert_false(bond_send_slow(&member, mbufs, &count));
+	assert_int_equal(count, 3); /* those before it */
+	assert_false(has_left(frame));
+	rte_pktmbuf_free_bulk(mbufs, RTE_DIM(heads));
+}
+
+static void a_frame_that_ends_within_a_tag_is_not_read_beyond(void **state)
+{
+	static const uint8_t head[] = {STATION, STATION, 0x81, 0x00, 0x00, 0x00, 0x88, 0x09};
+	struct rte_mbuf *mbuf = frame_of(another_ports, head, sizeof(head));
+	uint16_t count = 1;
+
+	rte_pktmbuf_trim(mbuf, FRAME - sizeof(head) + 1);
+	assert_false(bond_send_slow(&member, &mbuf, &count));
+	assert_int_equal(count, 1);
+	rte_pktmbuf_free(mbuf);
+}
+
+/* Of a member that the driver has not activated yet. */
+static void without_the_driver_s_pool_nothing_is_its_own(void **state)
+{
+	static const uint8_t head[] = {SLOW_ADDRESS, STATION, LACP};
+	struct bond_member another = {.bond = &bond, .shim = SHIM + 1, .slow_fd = member.slow_fd};
+	struct rte_mbuf *mbuf = frame_of(drivers, head, sizeof(head));
+	uint8_t frame[FRAME];
+	uint16_t count = 1;
+
+	assert_false(bond_send_slow(&another, &mbuf, &count));
+	assert_int_equal(count, 0);
+	assert_false(has_left(frame));
+	rte_pktmbuf_free(mbuf);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(nobody_else_s_do_whatever_port_they_came_by),
+		cmocka_unit_test(the_driver_s_own_leave_and_ask_for_more),
+		cmocka_unit_test(other_frames_may_leave),
+		cmocka_unit_test(a_frame_that_ends_within_a_tag_is_not_read_beyond),
+		cmocka_unit_test(without_the_driver_s_pool_nothing_is_its_own),
+	};
+
+	return cmocka_run_group_tests(tests, start, stop);
+}
