@@ -161,7 +161,9 @@ bool bfd_step(struct bfd *bfd, uint8_t packet[BFD_PACKET], uint64_t now, uint64_
 	/* Nothing was heard for as long as that: what was learned of the other end is forgotten (6.8.1). */
 	if (bfd->remote != 0 && now >= lost) {
 		bfd->remote = 0;
-		bfd->remote_state = BFD_DOWN;
+		/* One that its operator took down may be silent from then on (6.8.16): that is no loss. */
+		if (bfd->remote_state != BFD_ADMIN_DOWN)
+			bfd->remote_state = BFD_DOWN;
 		bfd->remote_least = NEVER_HEARD;
 		if (bfd->state == BFD_INIT || bfd->state == BFD_UP)
 			enter(bfd, BFD_DOWN, BFD_EXPIRED, now);

@@ -30,7 +30,8 @@ struct bfd_settings {
 
 struct bfd {
 	struct bfd_settings with;
-	enum bfd_state state, remote_state;
+	enum bfd_state state;
+	enum bfd_state remote_state; /* down also of one that is not heard; admin down until it says something else */
 	uint8_t diagnostic, remote_diagnostic;
 	uint8_t remote_multiplier;
 	uint32_t own, remote;		       /* discriminators */

@@ -142,6 +142,30 @@ static void test_the_other_end_says_that_it_is_down(void **state)
 	assert_int_equal(one.diagnostic, BFD_SIGNALLED);
 }
 
+/* RFC 5880, 6.8.16: it may send nothing any more, which is no loss of the way there (RFC 5882, 3.2). */
+static void test_silence_after_it_was_taken_down_says_no_more(void **state)
+{
+	uint8_t packet[BFD_PACKET];
+
+	begin();
+	run(4 * SECOND);
+	packet_of(packet, BFD_ADMIN_DOWN, 7, 0);
+	assert_true(bfd_take(&one, packet, sizeof(packet), now));
+	cut = true;
+	run(10 * SECOND);
+	assert_int_equal(one.remote, 0);
+	assert_int_equal(one.state, BFD_DOWN);
+	assert_int_equal(one.remote_state, BFD_ADMIN_DOWN);
+	assert_int_equal(one.diagnostic, BFD_SIGNALLED);
+	cut = false;
+	run(4 * SECOND);
+	assert_int_equal(one.state, BFD_UP);
+	assert_int_equal(one.remote_state, BFD_UP);
+	cut = true;
+	run(4 * SECOND);
+	assert_int_equal(one.remote_state, BFD_DOWN);
+}
+
 static void test_a_question_is_acknowledged_at_once(void **state)
 {
 	uint8_t packet[BFD_PACKET];
@@ -218,6 +242,7 @@ int main(void)
 		cmocka_unit_test(test_silence_is_noticed_in_time_and_forgiven),
 		cmocka_unit_test(test_a_packet_byte_by_byte),
 		cmocka_unit_test(test_the_other_end_says_that_it_is_down),
+		cmocka_unit_test(test_silence_after_it_was_taken_down_says_no_more),
 		cmocka_unit_test(test_a_question_is_acknowledged_at_once),
 		cmocka_unit_test(test_an_end_that_takes_no_packets_gets_none),
 		cmocka_unit_test(test_what_is_none_of_the_session_changes_nothing),
