@@ -12,6 +12,7 @@ enum {
 	MTU_LEAST4 = 576, /* RFC 791, and RFC 8200, 5 */
 	MTU_LEAST6 = 1280,
 	MTU_MOST = 9216,
+	LIVENESS_LEAST = 10 * 1000, /* us; the session's clock has ms */
 	LIVENESS_MOST = 60 * 1000 * 1000,
 };
 
@@ -63,6 +64,17 @@ static const char *take_multiplier(uint8_t *multiplier, const char *value)
 	return wrong;
 }
 
+static const char *take_interval(uint32_t *interval, const char *value)
+{
+	static const char expected[] = "microseconds between two packets, from 10000 to 60000000";
+	uint32_t read;
+
+	if (function_number(value, LIVENESS_MOST, expected, &read) != NULL || read < LIVENESS_LEAST)
+		return expected;
+	*interval = read;
+	return NULL;
+}
+
 /* There is a network 0. */
 static const char *take_vni(uint32_t *vni, const char *value)
 {
@@ -97,8 +109,7 @@ const char *tunnel_settings_take(struct tunnel_settings *settings, const char *n
 	if (strcmp(name, "tagged") == 0)
 		return take_flag(&ends->tagged, value);
 	if (strcmp(name, "liveness") == 0)
-		return function_number(value, LIVENESS_MOST, "microseconds between two packets, at most 60000000",
-				       &settings->liveness.interval);
+		return take_interval(&settings->liveness.interval, value);
 	if (strcmp(name, "multiplier") == 0)
 		return take_multiplier(&settings->liveness.multiplier, value);
 	return "protocol, vni, local, remote, gateway, neighbour, mac, port, mtu, checksum, tagged, liveness or "

@@ -124,6 +124,9 @@ static enum tunnel_verdict read_liveness(const struct tunnel_headers *headers, c
 		return TUNNEL_DROP_hops;
 	if (datagram < sizeof(*udp) || datagram > read->end - read->udp)
 		return TUNNEL_DROP_length;
+	/* IPv6 has none of its own, and only a tunnel's frames may do without (RFC 8200, 8.1; RFC 6936). */
+	if (headers->size == TUNNEL_HEADERS6 && udp->dgram_cksum == 0)
+		return TUNNEL_DROP_checksum;
 	read->checksum = udp->dgram_cksum;
 	read->end = read->udp + datagram;
 	read->inner = (uint16_t)(read->udp + sizeof(*udp));

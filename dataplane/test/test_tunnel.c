@@ -604,6 +604,11 @@ static void test_the_other_end_s_liveness_is_known(void **state)
 		assert_int_equal(liveness_read(udp + 4, 1, &read, frame), TUNNEL_DROP_length);
 		if (six)
 			assert_int_equal(liveness_read(ttl, BFD_TTL - 1, &read, frame), TUNNEL_DROP_hops);
+		/* Without a checksum it may come over IPv4 alone. */
+		assert_int_equal(liveness_read(0, 0, &read, frame), TUNNEL_LIVENESS);
+		memset(frame + udp + 6, 0, 2);
+		assert_int_equal(tunnel_read(&here.headers, frame, read.end, read.end, &read),
+				 six ? TUNNEL_DROP_checksum : TUNNEL_LIVENESS);
 		/* Without a session it is any other datagram. */
 		open_ends(settings(TUNNEL_VXLAN, six));
 		there.headers.ends.liveness = BFD_PORT;
@@ -663,6 +668,9 @@ static void test_settings_that_are_wrong_are_refused(void **state)
 		{"mtu", "9217"},
 		{"checksum", "maybe"},
 		{"tagged", ""},
+		{"liveness", "0"},
+		{"liveness", "9999"},
+		{"liveness", "60000001"},
 		{"nothing", "1"},
 	};
 	struct tunnel_settings settings = TUNNEL_SETTINGS_DEFAULT;
@@ -683,6 +691,7 @@ static void test_settings_that_are_wrong_are_refused(void **state)
 	assert_null(tunnel_settings_take(&settings, "gateway", "2001:db8::1"));
 	assert_non_null(tunnel_settings_wrong(&settings));
 	assert_null(tunnel_settings_take(&settings, "gateway", "192.0.2.9"));
+	assert_null(tunnel_settings_take(&settings, "liveness", "10000"));
 	assert_null(tunnel_settings_take(&settings, "liveness", "300000"));
 	assert_null(tunnel_settings_take(&settings, "multiplier", "255"));
 	assert_null(tunnel_settings_wrong(&settings));
