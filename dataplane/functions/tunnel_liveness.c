@@ -77,16 +77,22 @@ static void take_frame(struct tunnel *tunnel, const struct rte_mbuf *mbuf, uint6
 
 /* ------- the thread ------- */
 
+/* The other end can have it change as often as it likes: so lines have a budget. */
 static void tell(struct tunnel *tunnel, enum bfd_state before)
 {
 	const struct bfd *session = &tunnel->liveness.session;
+	struct log_budget *budget = &tunnel->liveness.log;
 
 	if (session->state == BFD_UP && before != BFD_UP)
-		log_info("the other end is there");
-	if (session->state != BFD_UP && before == BFD_UP)
-		log_warning("the other end is not there: %s; frames to it are dropped until it is back",
-			    session->remote_state == BFD_ADMIN_DOWN ? "it was taken down there"
-								    : bfd_diagnostic_name(session->diagnostic));
+		log_within(budget, LOG_LEVEL_INFO, "the other end is there");
+	if (session->state != BFD_UP && before == BFD_UP && session->remote_state == BFD_ADMIN_DOWN)
+		log_within(budget, LOG_LEVEL_INFO,
+			   "the session was taken down at the other end; frames to it are sent on");
+	else if (session->state != BFD_UP && before == BFD_UP)
+		log_within(budget, LOG_LEVEL_WARNING,
+			   "the other end is not there: %s; frames to it are dropped until it is back",
+			   bfd_diagnostic_name(session->diagnostic));
+	log_left_out(budget, "the other end's state");
 	/* One that was taken down by its operator says nothing of the way there (RFC 5882, 3.2). */
 	atomic_store(&tunnel->liveness.lost,
 		     session->state != BFD_UP && session->ups > 0 && session->remote_state != BFD_ADMIN_DOWN);

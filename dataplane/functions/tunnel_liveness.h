@@ -11,6 +11,7 @@
 
 #include "aside.h"
 #include "bfd.h"
+#include "common/log.h"
 #include "tunnel_headers.h"
 
 enum { LIVENESS_QUEUE = 64 }; /* its frames that may wait, each way */
@@ -25,7 +26,8 @@ struct tunnel_liveness {
 	int forward_fd;
 	pthread_mutex_t lock; /* the session's; no forwarding thread takes it */
 	struct bfd session;
-	uint16_t source; /* UDP's port */
+	struct log_budget log; /* likewise */
+	uint16_t source;       /* UDP's port */
 	_Atomic uint64_t sent, taken, ignored, unsent;
 };
 
