@@ -345,6 +345,7 @@ int connections_open(struct connections *flows, const struct connection_limits *
 	};
 	/* Two flows for eight slots where the table is full: one of some thousand flows then finds its bucket full. */
 	const uint32_t buckets = rte_align32pow2(most / 2 + 1);
+	uint64_t secrets[RTE_DIM(flows->secret) + RTE_DIM(flows->tails_secret)] = {0};
 
 	*flows = (struct connections){.most = most, .bucket_mask = buckets - 1};
 	flows->buckets = rte_zmalloc("connection buckets", buckets * sizeof(struct connection_bucket), 64);
@@ -355,8 +356,10 @@ int connections_open(struct connections *flows, const struct connection_limits *
 		log_error("no memory for %u connections; use a larger --memory", most);
 		return -ENOMEM;
 	}
-	if (getrandom(flows->secret, sizeof(flows->secret), GRND_NONBLOCK) != sizeof(flows->secret))
-		flows->secret[0] = rte_rdtsc();
+	if (getrandom(secrets, sizeof(secrets), GRND_NONBLOCK) != sizeof(secrets))
+		secrets[0] = secrets[2] = rte_rdtsc();
+	memcpy(flows->secret, secrets, sizeof(flows->secret));
+	memcpy(flows->tails_secret, secrets + RTE_DIM(flows->secret), sizeof(flows->tails_secret));
 	for (unsigned i = 0; i < CONNECTION_NB_STATES; i++)
 		flows->timeouts[i] = (uint32_t)(rte_get_tsc_hz() * limits->seconds[timeouts[i]] >>
 						CONNECTION_TICK_SHIFT);

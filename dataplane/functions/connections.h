@@ -122,6 +122,7 @@ struct connections {
 	void (*removed)(struct connections *flows, uint32_t number);
 	/* Likewise: what else stands in its row of the table (connections_show()).  From any thread. */
 	void (*describe)(const struct connection *flow, json_t *row);
+	uint64_t tails_secret[2]; /* of the second halves of IPv6's addresses */
 };
 
 /* One way to look a flow up. */
@@ -167,13 +168,18 @@ static inline uint64_t connection_hash_words(const struct connections *flows, ui
 	return hash_mix(hash_mix(ends ^ flows->secret[0], last ^ kind * HASH_1 ^ flows->secret[1]), HASH_3);
 }
 
+/* Of a key's fifth word: a bit of its family. */
+#define CONNECTION_IPV6 ((uint64_t)(HEADERS_IPV6 & ~HEADERS_IPV4) << 48)
+
 static inline uint64_t connection_hash(const struct connections *flows, const uint64_t *words)
 {
 	uint64_t ends = words[0] ^ (words[2] << 32 | words[2] >> 32);
 
-	if ((words[1] | words[3]) != 0) /* IPv6 */
+	/* Two IPv4 addresses are in those 64 bits.  IPv6's are not, and each word has a secret of its own: addresses
+	 * that are each other's, or some constant, would cancel out otherwise. */
+	if ((words[4] & CONNECTION_IPV6) != 0)
 		ends = hash_mix(words[0] ^ flows->secret[0], words[2] ^ flows->secret[1]) ^
-		       hash_mix(words[1] ^ flows->secret[0], words[3] ^ HASH_3);
+		       hash_mix(words[1] ^ flows->tails_secret[0], words[3] ^ flows->tails_secret[1]);
 	return connection_hash_words(flows, ends, words[4], words[5]);
 }
 
