@@ -154,14 +154,20 @@ static struct rte_mempool *make_pool(const struct device_port *port)
 	return rte_pktmbuf_pool_create(name, buffers.count, BUFFER_CACHE, 0, buffers.room, (int)rte_socket_id());
 }
 
+size_t device_buffers_memory(unsigned count, unsigned room)
+{
+	const size_t page = (size_t)sysconf(_SC_PAGESIZE);
+	const size_t each = rte_mempool_calc_obj_size((uint32_t)sizeof(struct rte_mbuf) + room, 0, NULL);
+
+	/* No buffer crosses the border of a page where it need not, since pages may lie anywhere. */
+	return each <= page ? (count + page / each - 1) / (page / each) * page : count * each;
+}
+
 size_t device_port_memory(const char *uri, unsigned queues)
 {
 	const struct buffers buffers = buffers_of(uri, queues);
-	const size_t page = (size_t)sysconf(_SC_PAGESIZE);
-	const size_t each = rte_mempool_calc_obj_size(sizeof(struct rte_mbuf) + buffers.room, 0, NULL);
 
-	/* No buffer crosses the border of a page where it need not, since pages may lie anywhere. */
-	return each <= page ? (buffers.count + page / each - 1) / (page / each) * page : buffers.count * each;
+	return device_buffers_memory(buffers.count, buffers.room) + (bond_is_named(uri) ? bond_memory(uri, queues) : 0);
 }
 
 /* With the lock held. */

@@ -93,6 +93,9 @@ int device_port_open(struct device_port *port, const struct device_port_options 
 size_t device_port_memory(const char *uri, unsigned queues);
 size_t device_memory_left(void);
 
+/* Bytes of so many packet buffers, with room for so many bytes each. */
+size_t device_buffers_memory(unsigned count, unsigned room);
+
 /* Stop and close the device; no worker's program may name it any more. */
 void device_port_close(struct device_port *port);
 

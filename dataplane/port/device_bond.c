@@ -104,6 +104,8 @@ int bond_join(struct bond_member *member)
 {
 	int rc;
 
+	if (member->bond->mode == BOND_LACP && !bond_has_slow_memory(member))
+		return -ENOMEM;
 	hush(true);
 	rc = rte_eth_bond_member_add(member->bond->port, member->shim);
 	hush(false);
@@ -319,6 +321,10 @@ int bond_open(struct bond **opened, struct device *device, const char *uri, cons
 		goto fail;
 	for (unsigned i = 0; i < bond->count && rc == 0; i++)
 		rc = make_shim(&bond->members[i]);
+	if (rc == 0 && bond->mode == BOND_LACP && bond_check_slow_memory(bond, error) != 0) {
+		rc = -ENOMEM;
+		goto fail;
+	}
 	if (rc == 0)
 		rc = make_bond(bond, first);
 	if (rc != 0) {

@@ -48,6 +48,9 @@ bool bond_is_named(const char *uri);
 /* What the URI of a bond says.  Returns 0, or -EINVAL with the error filled in.  Opens nothing. */
 int bond_parse(const char *uri, struct bond_names *names, struct device_error *error);
 
+/* Bytes of DPDK's memory that the driver takes for a bond of so many queues, beside the port's packet buffers. */
+size_t bond_memory(const char *uri, unsigned queues);
+
 /*
  * Open the members and the bond, and have `device` describe it: it is device_close()d by bond_close() only.  With
  * options->quiet one of the members is enough.  Returns 0, or -errno with the error filled in.

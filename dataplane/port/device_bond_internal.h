@@ -62,6 +62,13 @@ int bond_join(struct bond_member *member);
 /* Take a member from the driver.  Afterwards no worker is at it. */
 void bond_leave(struct bond_member *member);
 
+/*
+ * Whether there is memory for what the driver makes of LACP when a member is in use for the first time; without, it
+ * ends the program.  The shims are there.  Of all members: 0, or -ENOMEM with the error filled in.
+ */
+bool bond_has_slow_memory(const struct bond_member *member);
+int bond_check_slow_memory(const struct bond *bond, struct device_error *error);
+
 /* A socket for the driver's own frames.  Returns 0, or -errno with the member's problem filled in. */
 int bond_open_slow(struct bond_member *member);
 void bond_close_slow(struct bond_member *member);

@@ -8,14 +8,87 @@
 #include <unistd.h>
 
 #include <rte_ether.h>
+#include <rte_lcore.h>
+#include <rte_malloc.h>
 #include <rte_mbuf.h>
+#include <rte_ring.h>
 
 #include "port/device_bond_internal.h"
 
 enum {
 	LACP_SHORT_TIMEOUT = 0x02,
-	TAGS_MOST = 2, /* behind which a slow protocol is looked for */
+	TAGS_MOST = 2,	    /* behind which a slow protocol is looked for */
+	BUFFERS_BESIDE = 8, /* that the driver has beside those in its queues, and the most in its two rings */
 };
+
+/*
+ * The driver makes a pool for each of its members, once for all who ever have the number, and gives its buffers to
+ * nobody.  NULL: it has not yet.
+ */
+static struct rte_mempool *find_pool(uint16_t shim)
+{
+	static const char *const names[] = {"slave_port%u_pool", "member_port%u_pool"}; /* since DPDK 23.11 */
+	struct rte_mempool *pool = NULL;
+	char name[RTE_MEMPOOL_NAMESIZE];
+
+	for (unsigned i = 0; i < RTE_DIM(names) && pool == NULL; i++) {
+		snprintf(name, sizeof(name), names[i], shim);
+		pool = rte_mempool_lookup(name);
+	}
+	return pool;
+}
+
+/* ------- memory ------- */
+
+/* Of one member: the pool, of which each queue may be full, with its ring and caches; and two short rings. */
+static size_t slow_memory(unsigned queues)
+{
+	const unsigned buffers = queues * DEVICE_DESCRIPTORS + BUFFERS_BESIDE;
+
+	return device_buffers_memory(buffers, sizeof(struct slow_protocol_frame) + RTE_PKTMBUF_HEADROOM) +
+	       RTE_MEMPOOL_HEADER_SIZE((struct rte_mempool *)NULL, 1) +
+	       (size_t)rte_ring_get_memsize(rte_align32pow2(buffers + 1)) +
+	       2 * (size_t)rte_ring_get_memsize(BUFFERS_BESIDE);
+}
+
+size_t bond_memory(const char *uri, unsigned queues)
+{
+	struct device_error ignored;
+	struct bond_names names;
+
+	return bond_parse(uri, &names, &ignored) == 0 && names.mode == BOND_LACP ? names.count * slow_memory(queues)
+										 : 0;
+}
+
+static size_t memory_left(void)
+{
+	struct rte_malloc_socket_stats heap;
+
+	return rte_malloc_get_socket_stats((int)rte_socket_id(), &heap) == 0 ? heap.heap_freesz_bytes : SIZE_MAX;
+}
+
+static size_t memory_lacking(const struct bond_member *member)
+{
+	return find_pool(member->shim) == NULL ? slow_memory(member->bond->queues) : 0;
+}
+
+bool bond_has_slow_memory(const struct bond_member *member)
+{
+	return memory_lacking(member) <= memory_left();
+}
+
+int bond_check_slow_memory(const struct bond *bond, struct device_error *error)
+{
+	const size_t left = memory_left();
+	size_t needed = 0;
+
+	for (unsigned i = 0; i < bond->count; i++)
+		needed += memory_lacking(&bond->members[i]);
+	if (needed <= left)
+		return 0;
+	snprintf(error->text, sizeof(error->text), DEVICE_NO_MEMORY, (needed >> 20) + 1, left >> 20);
+	return -ENOMEM;
+}
 
 /* ------- frames, in the threads of workers ------- */
 
@@ -42,20 +115,13 @@ static bool is_slow(const struct rte_mbuf *mbuf)
 	return type == RTE_BE16(RTE_ETHER_TYPE_SLOW);
 }
 
-/*
- * The driver makes a pool for each of its members, once for all who ever have the number, and gives it to nobody.  It
- * is there before the first frame of it; until then nothing is sent by the member, so that it is looked for seldom.
- */
+/* Whether it is the driver's own.  Until that has a pool nothing leaves by the member: so it is seldom looked for. */
 static bool is_drivers(struct bond_member *member, const struct rte_mbuf *mbuf)
 {
-	/* DPDK 24.11 has another word. */
-	static const char *const names[] = {"slave_port%u_pool", "member_port%u_pool"};
 	struct rte_mempool *pool = atomic_load_explicit(&member->slow_pool, memory_order_relaxed);
-	char name[RTE_MEMPOOL_NAMESIZE];
 
-	for (unsigned i = 0; i < RTE_DIM(names) && unlikely(pool == NULL); i++) {
-		snprintf(name, sizeof(name), names[i], member->shim);
-		pool = rte_mempool_lookup(name);
+	if (unlikely(pool == NULL)) {
+		pool = find_pool(member->shim);
 		atomic_store_explicit(&member->slow_pool, pool, memory_order_relaxed);
 	}
 	return pool != NULL && mbuf->pool == pool;

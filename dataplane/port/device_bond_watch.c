@@ -79,6 +79,9 @@ static bool why_not(const struct bond_member *member, char *why, size_t size)
 
 	if (!atomic_load(&member->open))
 		snprintf(why, size, "%s", member->problem.text);
+	else if (!member->joined && member->ticks > 0 && member->bond->mode == BOND_LACP &&
+		 !bond_has_slow_memory(member))
+		snprintf(why, size, "no memory is left for LACP's frames; start the switch with more (--memory)");
 	else if (!member->joined && member->ticks > 0)
 		snprintf(why, size, "DPDK's bonding driver has not taken it");
 	else if (!member->joined)

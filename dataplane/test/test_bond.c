@@ -1,7 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Whose slow-protocol frames leave by a member of a bond: those of DPDK's driver, and nobody else's.
+ * LACP of a bond: whose slow-protocol frames leave by a member (those of DPDK's driver, and nobody else's), and the
+ * memory that the driver takes.
  */
+#define ALLOW_EXPERIMENTAL_API /* rte_eth_bond_member_add() in DPDK 23.11 */
 #include "test/cmocka_all.h"
 
 #include <errno.h>
@@ -9,18 +11,24 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include <rte_bus_vdev.h>
+#include <rte_lcore.h>
+#include <rte_log.h>
+#include <rte_malloc.h>
 #include <rte_mbuf.h>
+#include <rte_ring.h>
 
 #include "port/device_bond_internal.h"
 #include "test/start_dpdk.h"
 
-enum { SHIM = 7, FRAME = 124 };
+enum { SHIM = 7, FRAME = 124, MEMBERS = 2, QUEUES = 4 };
 
 #define SLOW_ADDRESS 0x01, 0x80, 0xc2, 0x00, 0x00, 0x02
 #define STATION	     0x02, 0x00, 0x00, 0x00, 0x00, 0x01
 #define LACP	     0x88, 0x09, 0x01, 0x01
 
 static struct rte_mempool *bonds_own, *another_ports, *drivers;
+static const char *const member_names[MEMBERS] = {"net_null_one", "net_null_two"};
 static struct bond bond;
 static struct bond_member member;
 static int cable;
@@ -31,6 +39,7 @@ static int start(void **state)
 
 	if (start_dpdk(64) != 0)
 		return -1;
+	rte_log_set_level_pattern("pmd.net.bond*", RTE_LOG_CRIT); /* a null device has no modes to be set */
 	bonds_own = rte_pktmbuf_pool_create("device_0", 63, 0, 0, RTE_MBUF_DEFAULT_BUF_SIZE, SOCKET_ID_ANY);
 	another_ports = rte_pktmbuf_pool_create("device_1", 63, 0, 0, RTE_MBUF_DEFAULT_BUF_SIZE, SOCKET_ID_ANY);
 	drivers = rte_pktmbuf_pool_create("slave_port7_pool", 63, 0, 0, RTE_MBUF_DEFAULT_BUF_SIZE, SOCKET_ID_ANY);
@@ -157,6 +166,90 @@ static void without_the_driver_s_pool_nothing_is_its_own(void **state)
 	rte_pktmbuf_free(mbuf);
 }
 
+/* ------- memory ------- */
+
+static size_t memory_taken(void)
+{
+	struct rte_malloc_socket_stats heap;
+
+	assert_int_equal(rte_malloc_get_socket_stats((int)rte_socket_id(), &heap), 0);
+	return heap.heap_allocsz_bytes;
+}
+
+/* A bond of the driver's own, with devices as a bond gives them to it.  It is not started. */
+static uint16_t make_drivers_bond(uint16_t *members)
+{
+	const struct rte_eth_conf config = {0};
+	const int made = rte_eth_bond_create("net_bonding0", BONDING_MODE_8023AD, 0);
+	const uint16_t port = (uint16_t)made;
+
+	assert_true(made >= 0);
+	for (unsigned i = 0; i < MEMBERS; i++) {
+		assert_int_equal(rte_vdev_init(member_names[i], "no-rx=1"), 0);
+		assert_int_equal(rte_eth_dev_get_port_by_name(member_names[i], &members[i]), 0);
+		assert_int_equal(rte_eth_dev_configure(members[i], QUEUES, QUEUES, &config), 0);
+		assert_int_equal(rte_eth_bond_member_add(port, members[i]), 0);
+	}
+	assert_int_equal(rte_eth_dev_configure(port, QUEUES, QUEUES, &config), 0);
+	for (uint16_t i = 0; i < QUEUES; i++) {
+		assert_int_equal(rte_eth_rx_queue_setup(port, i, DEVICE_DESCRIPTORS, 0, NULL, bonds_own), 0);
+		assert_int_equal(rte_eth_tx_queue_setup(port, i, DEVICE_DESCRIPTORS, 0, NULL), 0);
+	}
+	return port;
+}
+
+/* What it makes last, in a thread of DPDK's that has seen a member's link. */
+static bool has_ring(uint16_t shim)
+{
+	static const char *const names[] = {"slave_%u_tx", "member_%u_tx"};
+	char name[RTE_RING_NAMESIZE];
+	bool has = false;
+
+	for (unsigned i = 0; i < RTE_DIM(names) && !has; i++) {
+		snprintf(name, sizeof(name), names[i], shim);
+		has = rte_ring_lookup(name) != NULL;
+	}
+	return has;
+}
+
+/* With too little the driver ends the program. */
+static void the_driver_s_memory_is_asked_for_before(void **state)
+{
+	const size_t asked = bond_memory("bond:lacp,if:eth1,if:eth2", QUEUES);
+	struct bond checked = {.mode = BOND_LACP, .queues = 1000, .count = MEMBERS};
+	struct device_error error;
+	uint16_t members[MEMBERS];
+	uint16_t port = make_drivers_bond(members);
+	const size_t before = memory_taken();
+
+	for (unsigned i = 0; i < MEMBERS; i++) {
+		checked.members[i].bond = &checked;
+		checked.members[i].shim = members[i];
+	}
+	assert_false(bond_has_slow_memory(&checked.members[0]));
+	assert_int_equal(bond_check_slow_memory(&checked, &error), -ENOMEM);
+	assert_non_null(strstr(error.text, "--memory"));
+	assert_int_equal(rte_eth_dev_start(port), 0);
+	for (unsigned i = 0; i < MEMBERS; i++)
+		for (unsigned tries = 0; !has_ring(members[i]); tries++) {
+			assert_true(tries < 20000);
+			usleep(1000);
+		}
+	assert_in_range(memory_taken() - before, asked / 2, asked);
+	/* It has it for good. */
+	assert_true(bond_has_slow_memory(&checked.members[0]));
+	assert_int_equal(bond_check_slow_memory(&checked, &error), 0);
+	assert_int_equal(bond_memory("bond:active-backup,if:eth1,if:eth2", QUEUES), 0);
+	assert_int_equal(device_port_memory("bond:lacp,if:eth1,if:eth2", QUEUES),
+			 device_port_memory("bond:active-backup,if:eth1,if:eth2", QUEUES) + asked);
+	rte_eth_dev_stop(port);
+	for (unsigned i = 0; i < MEMBERS; i++)
+		rte_eth_bond_member_remove(port, members[i]);
+	assert_int_equal(rte_eth_bond_free("net_bonding0"), 0);
+	for (unsigned i = 0; i < MEMBERS; i++)
+		assert_int_equal(rte_vdev_uninit(member_names[i]), 0);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -165,6 +258,7 @@ int main(void)
 		cmocka_unit_test(other_frames_may_leave),
 		cmocka_unit_test(a_frame_that_ends_within_a_tag_is_not_read_beyond),
 		cmocka_unit_test(without_the_driver_s_pool_nothing_is_its_own),
+		cmocka_unit_test(the_driver_s_memory_is_asked_for_before),
 	};
 
 	return cmocka_run_group_tests(tests, start, stop);
