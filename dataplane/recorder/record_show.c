@@ -21,8 +21,12 @@ struct shown {
 	const uint8_t *file;
 	size_t size;
 	struct record_layout layout;
-	unsigned nb_cpus, left; /* events that still may be shown */
+	unsigned nb_cpus, left;	     /* events that still may be shown */
+	uint64_t oldest;	     /* as told */
+	uint64_t first[RECORD_CPUS]; /* of each ring: the place of which it tells */
 	FILE *out;
+	struct record taken[RECORD_SHOW_EVENTS]; /* of one span */
+	unsigned nb_taken;
 };
 
 static uint64_t word_at(const struct shown *shown, size_t at)
@@ -77,55 +81,66 @@ static void show_event(const struct shown *shown, const struct record *record)
 		record_kind_names[series->kind], series->id, record->extra, name);
 }
 
-/* Writes those of one ring; counts them only, where `count`. */
-static unsigned go_through(const struct shown *shown, unsigned ring, const struct record_span *span, bool count)
+static bool is_late(const struct record *record, const struct record_span *span)
 {
-	uint64_t head = word_at(shown, line_of(shown, ring));
-	unsigned found = 0;
+	return record->end > span->end && record->end - span->end > LATE;
+}
 
-	for (uint64_t at = place_of(shown, ring, first_place(head), head, span->begin); at < head; at++) {
+/*
+ * Takes those of one ring.  Returns false: there are more than may be shown, or some of what `oldest` promises have
+ * been written over since.
+ */
+static bool take_ring(struct shown *shown, unsigned ring, const struct record_span *span)
+{
+	const uint64_t head = word_at(shown, line_of(shown, ring)), low = first_place(head);
+	const uint64_t first = place_of(shown, ring, low, head, span->begin);
+	const bool promised = span->begin > shown->oldest;
+
+	if (promised && first == low && low > shown->first[ring])
+		return false;
+	for (uint64_t at = first; at < head; at++) {
 		const struct record record = *record_at(shown, ring, at);
 
-		if (record.end > span->end + LATE)
+		if (is_late(&record, span))
 			break;
 		if (record.begin > span->end)
 			continue;
-		found++;
-		if (!count)
-			show_event(shown, &record);
+		if (shown->nb_taken == shown->left)
+			return false;
+		shown->taken[shown->nb_taken++] = record;
 	}
-	return found;
+	/* The recorder may be at the place of the oldest one that is left. */
+	__atomic_thread_fence(__ATOMIC_ACQUIRE);
+	return !promised || word_at(shown, line_of(shown, ring)) < first + RECORD_LENGTH;
 }
 
-/* Returns whether there was room for it. */
-static bool show_span(struct shown *shown, const struct record_span *span)
+static void show_span(struct shown *shown, const struct record_span *span)
 {
-	unsigned found = 0;
-
+	shown->nb_taken = 0;
 	for (unsigned ring = 0; ring < shown->nb_cpus; ring++)
-		found += go_through(shown, ring, span, true);
-	if (found > shown->left)
-		return false;
-	for (unsigned ring = 0; ring < shown->nb_cpus; ring++)
-		go_through(shown, ring, span, false);
-	shown->left -= found;
+		if (!take_ring(shown, ring, span))
+			return;
+	for (unsigned i = 0; i < shown->nb_taken; i++)
+		show_event(shown, &shown->taken[i]);
+	shown->left -= shown->nb_taken;
 	fprintf(shown->out, "span %" PRIu64 " %" PRIu64 "\n", span->begin, span->end);
-	return true;
 }
 
-static void show_head(const struct shown *shown)
+static void show_head(struct shown *shown)
 {
 	uint64_t until = UINT64_MAX, oldest = 0, lost = 0, one;
 
 	for (unsigned ring = 0; ring < shown->nb_cpus; ring++) {
 		uint64_t head = word_at(shown, line_of(shown, ring)), first = first_place(head);
 
+		shown->first[ring] = first;
 		one = word_at(shown, line_of(shown, ring) + 8);
 		until = one < until ? one : until;
 		lost += word_at(shown, line_of(shown, ring) + 16);
 		one = first > 0 ? record_at(shown, ring, first)->end : 0;
 		oldest = one > oldest ? one : oldest;
 	}
+	shown->oldest = oldest;
 	fprintf(shown->out, "until %" PRIu64 " oldest %" PRIu64 " lost %" PRIu64 " clock %" PRIu64 "\n", until, oldest,
 		lost, word_at(shown, shown->layout.common + 8));
 }

@@ -11,7 +11,7 @@
 
 enum {
 	RECORD_SHOW_SPANS = 128,
-	RECORD_SHOW_EVENTS = 4000, /* at most; what does not fit whole is not shown */
+	RECORD_SHOW_EVENTS = 4000, /* at most; a span that does not fit whole is not shown */
 };
 
 /* From `begin` to `end` (TSC). */
@@ -26,6 +26,8 @@ struct record_span {
  *   lacks WHAT: WHY                            a source that the system does not have
  *   event BEGIN END CPU KIND ID EXTRA NAME     that lies in or reaches into the span that is shown next
  *   span BEGIN END                             is shown
+ *
+ * A span that began after `oldest`, and of which something was written over since that was told, is left out.
  *
  * Returns 0 or -errno: -EPROTO if it is no file of a recorder of this version.
  */

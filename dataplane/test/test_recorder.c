@@ -18,7 +18,7 @@
 #include "recorder/samples.h"
 #include "recorder/timeline.h"
 
-enum { POLLER = 42 };
+enum { POLLER = 42, MANY = RECORD_LENGTH + 8378 };
 
 static const struct task idle = {0, 120, "swapper/3"}, poller = {POLLER, 120, "poller"}, hog = {7, 49, "hog"};
 
@@ -29,6 +29,8 @@ struct recording {
 	uint8_t *memory;
 	size_t size;
 	json_t *schema;
+	char text[4096]; /* that was shown */
+	size_t length;
 };
 
 static int begin(void **state)
@@ -312,6 +314,44 @@ static void what_was_overwritten_is_told_and_what_has_no_room_is_not_shown(void 
 	free(text);
 }
 
+/* What is recorded as soon as the first line is written: so much that the oldest that it tells of is lost. */
+static ssize_t record_more(void *cookie, const char *text, size_t size)
+{
+	struct recording *recording = cookie;
+	const json_t *ring = ring_of(recording, 0);
+
+	for (uint64_t i = word(recording, ring, "head"); i < MANY; i++)
+		record_add(recording->timeline.file, 0, RECORD_TASK, 7, "hog", i * 10, i * 10 + 5, 0);
+	if (recording->length + size < sizeof(recording->text))
+		memcpy(recording->text + recording->length, text, size);
+	recording->length += size;
+	return (ssize_t)size;
+}
+
+static void a_span_that_was_overwritten_meanwhile_is_not_shown(void **state)
+{
+	struct recording *recording = *state;
+	const uint64_t oldest = 4107; /* of which the first line tells */
+	const struct record_span spans[] = {
+		{oldest * 10, oldest * 10 + 5},
+		{(MANY - 10) * 10, (MANY - 10) * 10 + 5},
+		{(MANY - 1) * 10, UINT64_MAX}, /* and a time that is the last one */
+		{41000, 41005},		       /* of which it promises nothing */
+	};
+	FILE *out = fopencookie(recording, "w", (cookie_io_functions_t){.write = record_more});
+
+	for (uint64_t i = 0; i < RECORD_LENGTH + 10; i++)
+		record_add(recording->timeline.file, 0, RECORD_TASK, 7, "hog", i * 10, i * 10 + 5, 0);
+	setvbuf(out, NULL, _IONBF, 0);
+	assert_int_equal(record_show(recording->path, spans, 4, out), 0);
+	fclose(out);
+	assert_non_null(strstr(recording->text, "oldest 41065 "));
+	assert_null(strstr(recording->text, "span 41070 "));
+	assert_non_null(strstr(recording->text, "event 1394400 1394405 3 task 7 0 hog\nspan 1394400 1394405\n"));
+	assert_non_null(strstr(recording->text, "event 1394490 1394495 3 task 7 0 hog\nspan 1394490 "));
+	assert_non_null(strstr(recording->text, "\nspan 41000 41005\n"));
+}
+
 static void another_file_is_not_shown(void **state)
 {
 	char path[] = "/tmp/tailrace-test-show-XXXXXX";
@@ -340,6 +380,7 @@ int main(void)
 		cmocka_unit_test_setup_teardown(spans_are_shown_as_lines, begin, end),
 		cmocka_unit_test_setup_teardown(what_was_overwritten_is_told_and_what_has_no_room_is_not_shown, begin,
 						end),
+		cmocka_unit_test_setup_teardown(a_span_that_was_overwritten_meanwhile_is_not_shown, begin, end),
 		cmocka_unit_test(another_file_is_not_shown),
 		cmocka_unit_test(interrupts_are_counted_by_row_and_column),
 		cmocka_unit_test(a_time_between_two_readings_lies_on_a_straight_line),
