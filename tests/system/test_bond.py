@@ -249,6 +249,13 @@ def test_lacp_with_open_vswitch(
     switch.add_device("wan", "bond:lacp,if:left0,if:left1")
     switch.join("guest", "wan")
     wait_until(lambda: active(switch, "wan") == [True, True], "LACP agrees on both")
+    # Both ends say that they have agreed a moment before they pass frames.
+    switch.wait_state("wan", "up")
+
+    def enabled(count: int) -> None:
+        wait_until(lambda: open_vswitch("bond/show", "bond0", show=True).count(": enabled") == count, f"{count} carry")
+
+    enabled(2)
     said = open_vswitch("lacp/show", "bond0", show=True)
     assert said.count("current attached") == 2, said
     (partner,) = {each["partner"] for each in bond(switch, "wan")["members"]}
@@ -258,6 +265,7 @@ def test_lacp_with_open_vswitch(
 
     network.run("ip", "link", "set", "right1", "down")
     wait_until(lambda: active(switch, "wan") == [True, False], "one member is left")
+    enabled(1)
     pass_both(guest, end)
     network.run("ip", "link", "set", "right1", "up")
     wait_until(lambda: active(switch, "wan") == [True, True], "LACP agrees on both again")
