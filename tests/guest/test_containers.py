@@ -82,6 +82,10 @@ def test_frames_wait_for_a_container_that_was_killed(command: Command) -> None:
     with listening(command) as event:
         os.kill(running(command).pid, signal.SIGKILL)
         event("function.died")
+        # What the switch gives it before it hears of that is lost.
+        wait_until(
+            lambda: not any(port["name"] == "first.0" and port["state"] == "up" for port in command.status()["ports"])
+        )
         through(left, right, b"a" * 60, arrives=False)
         event("function.restarted")
     wait_until(lambda: b"a" * 60 in right.received())
