@@ -45,7 +45,7 @@ def listening(command: Command) -> Iterator[Callable[[str], dict[str, Any]]]:
 
     def event(kind: str) -> dict[str, Any]:
         while True:
-            found = client.next_event(30)
+            found = client.next_event(120)
             assert found is not None, f"no {kind} came"
             if found["kind"] == kind:
                 return found
