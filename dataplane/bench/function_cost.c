@@ -189,11 +189,11 @@ static void prepare_balancer(void)
 	struct balancer_set *of = &the_balancer.set;
 
 	open_function(&balancer);
-	for (int i = 0; i < BACK_ENDS; i++) {
+	for (unsigned i = 0; i < BACK_ENDS; i++) {
 		char address[16], name[16];
 
-		snprintf(address, sizeof(address), "10.0.1.%d", i + 2);
-		snprintf(name, sizeof(name), "%d", i);
+		snprintf(address, sizeof(address), "10.0.1.%u", i + 2);
+		snprintf(name, sizeof(name), "%u", i);
 		json_array_append_new(ends,
 				      json_pack("{s:s, s:s, s:i}", "name", name, "address", address, "port", 8080));
 	}
