@@ -119,13 +119,13 @@ def _mpps(machine: Machine, row: Row) -> float | None:
 
 def _fitted(machine: Machine, rows: Sequence[Row], names: Sequence[str]) -> dict[str, float]:
     values = {name: machine[name] for name in names}
-    best, step = _badness(machine, values, rows), _STEP
+    best, step = badness(machine.having(values), rows), _STEP
     while step > _LEAST_STEP:
         moved = False
         for name in names:
             for factor in (1 + step, 1 / (1 + step)):
                 tried = {**values, name: values[name] * factor}
-                bad = _badness(machine, tried, rows)
+                bad = badness(machine.having(tried), rows)
                 if bad < best - 1e-12:
                     values, best, moved = tried, bad, True
         if not moved:
@@ -133,11 +133,11 @@ def _fitted(machine: Machine, rows: Sequence[Row], names: Sequence[str]) -> dict
     return values
 
 
-def _badness(machine: Machine, values: Mapping[str, float], rows: Sequence[Row]) -> float:
+def badness(machine: Machine, rows: Sequence[Row]) -> float:
     """The sum of what predictions miss, as logarithms, and of their squares, by which a bad one counts more than two
     that are half as bad. Beyond _FAR it grows as a line does (Huber, 1964): cells of one digit would rule the rest."""
     bad = 0.0
-    for each in check(machine.having(values), rows):
+    for each in check(machine, rows):
         if each.error > 0:
             off = abs(math.log(max(each.predicted, _NOTHING) / max(each.row.measured, _NOTHING)))
             near = min(off, _FAR)
@@ -182,6 +182,24 @@ def interpolation_errors(rows: Sequence[Row], known: Sequence[Row]) -> list[floa
     """Of each row that the known cells say something of; a row that is itself among them is left out for it."""
     values = ((row, interpolated(row, known)) for row in rows)
     return [row.error(value) for row, value in values if value is not None]
+
+
+def choices(checked: Sequence[Checked], gap: float) -> list[tuple[str, str]]:
+    """The best interface as measured and as predicted, of all traffic, sizes and numbers of functions for which the
+    best was measured to carry more than the second by that part."""
+    found: list[tuple[str, str]] = []
+    questions = {(each.row.cell.traffic, each.row.cell.frame, each.row.cell.functions): None for each in checked}
+    for question in questions:
+        same = [
+            each
+            for each in checked
+            if (each.row.cell.traffic, each.row.cell.frame, each.row.cell.functions) == question
+        ]
+        best, *others = sorted(same, key=lambda each: -each.row.measured)
+        if others and best.row.measured > others[0].row.measured * (1 + gap):
+            chosen = max(same, key=lambda each: each.predicted)
+            found.append((best.row.cell.interface, chosen.row.cell.interface))
+    return found
 
 
 def percentile(errors: Sequence[float], part: float) -> float:

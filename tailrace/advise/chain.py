@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from tailrace.advise.machine import PARAMETERS, Machine
-from tailrace.advise.model import Limit, line_mpps, mpps_of
+from tailrace.advise.model import Limit, line_mpps, mpps_of, poller
 
 VHOST_USER, SR_IOV, HYBRID = "vhost-user", "sr-iov", "hybrid"
 INTERFACES = (VHOST_USER, SR_IOV, HYBRID)
@@ -177,9 +177,7 @@ def _switched(machine: Machine, chain: Chain, frame: int, hops: int, *, ends: bo
         if chain.functions > 1:
             yield Limit("the cores that copy between functions", 1e3 / _time(machine, "hop", frame))
         if ends:
-            poller = machine["poller_ns"] + machine["poller_guest_ns"]
-            byte = machine["poller_byte_ns"] * (frame - FRAMES[0])
-            yield Limit("the core that polls the card", 1e3 / (poller + byte))
+            yield poller(machine, frame, min(chain.functions, 2))
             yield Limit(
                 "the link, as that core takes it without loss", machine["poller_line"] * line_mpps(machine, frame)
             )

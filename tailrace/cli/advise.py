@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from statistics import median
@@ -12,22 +12,15 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperGroup
 
-from tailrace.advise.calibrate import (
-    beyond,
-    check,
-    fit,
-    interpolation_errors,
-    middle,
-    percentile,
-    worker_machine,
-)
+from tailrace.advise.calibrate import worker_machine
 from tailrace.advise.chain import FRAMES, Chain, answers, changes, circle, turning_points
 from tailrace.advise.learn import Measured, read_measured
 from tailrace.advise.learn import learn as learn_from
-from tailrace.advise.machine import PARAMETERS, Machine, read_machine, show_machine
+from tailrace.advise.machine import Machine, read_machine, show_machine
 from tailrace.advise.model import FCS
-from tailrace.advise.table import FRAME_SIZES, read_table
+from tailrace.advise.table import FRAME_SIZES
 from tailrace.cli import complete
+from tailrace.cli.advise_validate import say_beyond, unique, validate_left_out, validate_table
 from tailrace.cli.options import JsonOption
 from tailrace.cli.output import note, print_json, print_line, run_command
 from tailrace.cli.table import PlainTable, print_table
@@ -105,6 +98,12 @@ def validate(
         Path | None, typer.Option(metavar="FILE.csv", help="Fit the parameters to this table first.")
     ] = None,
     machine: MachineOption = None,
+    left_out: Annotated[
+        bool,
+        typer.Option(
+            "--leave-out", help="Fit to the table without one size, or one number of functions, and predict these."
+        ),
+    ] = False,
     as_json: JsonOption = False,
 ) -> None:
     """Compare a table of measured rates with the model's predictions, cell by cell.
@@ -112,11 +111,20 @@ def validate(
     \b
     tailrace advise validate tables.csv
     tailrace advise validate others.csv --calibrate tables.csv --json
+    tailrace advise validate tables.csv --leave-out
 
     The columns are traffic,interface,frame_bytes,functions,gbps,mpps. A cell within its own rounding counts as right.
     Beside the model's errors stand those of an interpolation of the calibrating cells, or of the table's own.
     """
-    raise typer.Exit(run_command(lambda: _validate(table, calibrate, machine, as_json=as_json)))
+
+    def call() -> int:
+        if not left_out:
+            return validate_table(table, calibrate, machine, as_json=as_json)
+        if calibrate is not None:
+            raise Mistake("--leave-out fits to the table itself; expected no --calibrate with it")
+        return validate_left_out(table, machine, as_json=as_json)
+
+    raise typer.Exit(run_command(call))
 
 
 @app.command()
@@ -247,7 +255,7 @@ def _advice(machine: Machine, name: str, chain: Chain, sizes: list[int]) -> dict
         ],
         "recommended": list(_recommended(machine, chain)),
         "changes": [asdict(each) for size in sizes for each in changes(machine, chain, size)],
-        "beyond": _unique(machine.calibrated.beyond(size, chain.functions) for size in sizes),
+        "beyond": unique(machine.calibrated.beyond(size, chain.functions) for size in sizes),
     }
 
 
@@ -273,15 +281,6 @@ def _reason(machine: Machine, chain: Chain, frame: int) -> str:
         f"at {frame} B it carries {best.mpps:.3g} Mpps, and {other.interface} {other.mpps:.3g}, bounded by "
         f"{other.bottleneck.name}"
     )
-
-
-def _unique(found: Iterable[list[str]]) -> list[str]:
-    return list(dict.fromkeys(word for words in found for word in words))
-
-
-def _say_beyond(found: list[str]) -> None:
-    if found:
-        print_line(f"Extrapolated: {'; '.join(found)}.")
 
 
 def _compared(each: Measured, before: Machine, after: Machine) -> dict[str, Any]:
@@ -321,7 +320,7 @@ def _show_chain(chain: dict[str, Any]) -> None:
             f"{each['frame']} B: {each['interface']} would be better if {each['parameter']} were {each['value']:.3g} "
             f"{each['unit']} or {side}; it is {each['now']:.3g}."
         )
-    _say_beyond(chain["beyond"])
+    say_beyond(chain["beyond"])
 
 
 def _show_learned(learned: dict[str, Any]) -> None:
@@ -339,72 +338,6 @@ def _show_learned(learned: dict[str, Any]) -> None:
     print_table(table)
     for each in learned["left_out"]:
         print_line(f"Left out: {each['what']} {each['why']}.")
-
-
-def _validate(table: Path, calibrating: Path | None, of: Path | None, *, as_json: bool) -> int:
-    rows, machine = read_table(table), read_machine(of)
-    known = rows
-    if calibrating is not None:
-        known = read_table(calibrating)
-        machine = fit(machine, known, f"fitted to {calibrating.name}")
-    checked = check(machine, rows)
-    errors, baseline = [each.error for each in checked], interpolation_errors(rows, known)
-    document = {
-        "machine": machine.name,
-        "rows": [
-            {
-                "traffic": each.row.cell.traffic,
-                "interface": each.row.cell.interface,
-                "frame_bytes": each.row.cell.frame,
-                "functions": each.row.cell.functions,
-                "measured_mpps": each.row.mpps,
-                "measured_gbps": each.row.gbps,
-                "predicted_mpps": round(each.bottleneck.mpps, 4),
-                "bottleneck": each.bottleneck.name,
-                "error": round(each.error, 5),
-                "extrapolated": bool(beyond(machine, each.row.cell)),
-            }
-            for each in checked
-        ],
-        "beyond": _unique(beyond(machine, each.row.cell) for each in checked),
-        "left_out": len(rows) - len(checked),
-        "median_error": round(middle(errors), 5),
-        "p95_error": round(percentile(errors, 0.95), 5),
-        "interpolation_median_error": round(middle(baseline), 5) if baseline else None,
-        "interpolation_p95_error": round(percentile(baseline, 0.95), 5) if baseline else None,
-        "parameters": {
-            name: {**value.model_dump(), "unit": PARAMETERS[name].unit, "meaning": PARAMETERS[name].meaning}
-            for name, value in machine.parameters.items()
-        },
-    }
-    if as_json:
-        print_json(document)
-        return 0
-    _show_validation(document)
-    return 0
-
-
-def _show_validation(document: dict[str, Any]) -> None:
-    table = PlainTable("traffic", "interface", "bytes", "functions", "measured", "predicted", "error", "bottleneck")
-    for row in document["rows"]:
-        stack = row["measured_mpps"] is None
-        measured = f"{row['measured_gbps']} Gbit/s" if stack else f"{row['measured_mpps']} Mpps"
-        predicted = row["predicted_mpps"] * (8 * row["frame_bytes"] / 1e3 if stack else 1)
-        table.add_row(
-            row["traffic"], row["interface"], str(row["frame_bytes"]), str(row["functions"]), measured,
-            f"{predicted:.3g}", f"{100 * row['error']:.1f} %", row["bottleneck"],
-        )  # fmt: skip
-    print_table(table)
-    if not document["rows"]:
-        print_line("The machine has no such interfaces: nothing can be predicted.")
-        return
-    half, p95 = document["interpolation_median_error"], document["interpolation_p95_error"]
-    baseline = f"{100 * half:.1f} % and {100 * p95:.1f} %" if half is not None else "unknown, the cells are too few"
-    print_line(
-        f"Error: median {100 * document['median_error']:.1f} %, 95th percentile {100 * document['p95_error']:.1f} %; "
-        f"of an interpolation {baseline}."
-    )
-    _say_beyond(document["beyond"])
 
 
 _SWITCH_BOUND = 0.95

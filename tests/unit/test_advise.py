@@ -15,7 +15,7 @@ from tailrace.advise.calibrate import check, fit, interpolated, middle, percenti
 from tailrace.advise.chain import Chain, answers, changes, turning_points
 from tailrace.advise.learn import learn, read_measured
 from tailrace.advise.machine import PARAMETERS, Machine, read_machine, show_machine
-from tailrace.advise.model import Cell, Interface, Traffic, limits, line_mpps
+from tailrace.advise.model import Cell, Interface, Traffic, limits, line_mpps, poller
 from tailrace.advise.table import COLUMNS, read_table
 from tailrace.cli.main import app
 from tailrace.errors import Mistake
@@ -189,6 +189,51 @@ def test_the_command_validates_a_table(tmp_path: Path) -> None:
     (row,) = found["rows"]
     assert row["error"] < 0.05 and found["left_out"] == 1 and row["bottleneck"].startswith("the cores that copy")
     assert "Error: median" in advise("validate", path, "--calibrate", path)
+
+
+def test_the_best_interface_is_counted_where_it_stands_out(tmp_path: Path) -> None:
+    rows = [
+        "east-west,sr-iov,64,2,1,16.9", "east-west,vhost-user,64,2,1,10.4", "east-west,sr-iov,64,8,1,20",
+        "east-west,vhost-user,64,8,1,19.5", "east-west,sr-iov,1518,8,1,9", "east-west,vhost-user,1518,8,1,3",
+    ]  # fmt: skip
+    said = advise("validate", table(tmp_path / "t.csv", *rows))
+    assert "Best interface: right 1 of 2 times" in said, "the second has no gap; the third is not as the model has it"
+
+
+def made_table(path: Path, machine: Machine) -> Path:
+    """What such a machine would have had measured, with four digits."""
+    rows = []
+    for interface in ("vhost-user", "sr-iov"):
+        for frame in (64, 256, 1518):
+            for functions in (2, 4, 8):
+                limit = predict(machine, Cell("east-west", interface, frame, functions))  # type: ignore[arg-type]
+                assert limit is not None
+                rows.append(f"east-west,{interface},{frame},{functions},1.0,{limit.mpps:.4f}")
+    return table(path, *rows)
+
+
+def test_cells_that_are_left_out_are_predicted_by_the_others(tmp_path: Path) -> None:
+    """With the very model that has made them, those between others are right; none of theirs is used for it."""
+    path = made_table(tmp_path / "t.csv", PUBLISHED.having({"hop_ns": 250.0, "card_mpps": 30.0}))
+    found = json.loads(advise("validate", path, "--leave-out", "--json"))
+    assert [each["left_out"] for each in found["groups"]] == [
+        "64 B", "256 B", "1518 B", "2 functions", "4 functions", "8 functions"
+    ]  # fmt: skip
+    assert all(each["cells"] == 6 for each in found["groups"])
+    assert found["between"]["p95_error"] < 0.01
+    said = advise("validate", path, "--leave-out")
+    assert "Cells that lie between others: median 0." in said
+    assert "expected no --calibrate" in advise("validate", path, "--leave-out", "--calibrate", path, status=2)
+    one = table(tmp_path / "one.csv", "east-west,sr-iov,64,2,1,16.9")
+    assert "expected others to fit to" in advise("validate", one, "--leave-out", status=2)
+
+
+def test_the_core_that_polls_slows_down_once_its_cache_is_full() -> None:
+    """Up to there it is of no matter how many functions there are."""
+    few, more, many = (poller(PUBLISHED, 64, guests).mpps for guests in (1, 2, 8))
+    assert few == more > many
+    assert poller(PUBLISHED.having({"poller_cache_kib": 1e6}), 64, 8).mpps == few
+    assert many > 1e3 / (PUBLISHED["poller_ns"] + PUBLISHED["poller_miss_ns"])
 
 
 def test_what_is_extrapolated_is_said(tmp_path: Path) -> None:

@@ -1,0 +1,165 @@
+"""`tailrace advise validate`: a table of measured rates beside what a machine's parameters predict."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
+from typing import Any
+
+from tailrace.advise.calibrate import beyond, check, choices, fit, interpolation_errors, middle, percentile
+from tailrace.advise.leave_out import leave_out
+from tailrace.advise.machine import PARAMETERS, read_machine
+from tailrace.advise.table import read_table
+from tailrace.cli.output import print_json, print_line
+from tailrace.cli.table import PlainTable, print_table
+from tailrace.errors import Mistake
+
+_GAP = 0.05
+"""By which part an interface must have carried more for its choice to be counted."""
+
+
+def unique(found: Iterable[list[str]]) -> list[str]:
+    """All words, each once."""
+    return list(dict.fromkeys(word for words in found for word in words))
+
+
+def say_beyond(found: list[str]) -> None:
+    """What of a question lies outside of what the parameters were fitted to."""
+    if found:
+        print_line(f"Extrapolated: {'; '.join(found)}.")
+
+
+def validate_table(table: Path, calibrating: Path | None, of: Path | None, *, as_json: bool) -> int:
+    """Prints each cell beside its prediction, and the errors. Returns 0. Raises Mistake."""
+    rows, machine = read_table(table), read_machine(of)
+    known = rows
+    if calibrating is not None:
+        known = read_table(calibrating)
+        machine = fit(machine, known, f"fitted to {calibrating.name}")
+    checked = check(machine, rows)
+    errors, baseline = [each.error for each in checked], interpolation_errors(rows, known)
+    chosen = choices(checked, _GAP)
+    document = {
+        "machine": machine.name,
+        "rows": [
+            {
+                "traffic": each.row.cell.traffic,
+                "interface": each.row.cell.interface,
+                "frame_bytes": each.row.cell.frame,
+                "functions": each.row.cell.functions,
+                "measured_mpps": each.row.mpps,
+                "measured_gbps": each.row.gbps,
+                "predicted_mpps": round(each.bottleneck.mpps, 4),
+                "bottleneck": each.bottleneck.name,
+                "error": round(each.error, 5),
+                "extrapolated": bool(beyond(machine, each.row.cell)),
+            }
+            for each in checked
+        ],
+        "beyond": unique(beyond(machine, each.row.cell) for each in checked),
+        "left_out": len(rows) - len(checked),
+        "median_error": round(middle(errors), 5),
+        "p95_error": round(percentile(errors, 0.95), 5),
+        "interpolation_median_error": round(middle(baseline), 5) if baseline else None,
+        "interpolation_p95_error": round(percentile(baseline, 0.95), 5) if baseline else None,
+        "choices": len(chosen),
+        "right_choices": sum(measured == predicted for measured, predicted in chosen),
+        "parameters": {
+            name: {**value.model_dump(), "unit": PARAMETERS[name].unit, "meaning": PARAMETERS[name].meaning}
+            for name, value in machine.parameters.items()
+        },
+    }
+    if as_json:
+        print_json(document)
+        return 0
+    _show_validation(document)
+    return 0
+
+
+def _show_validation(document: dict[str, Any]) -> None:
+    table = PlainTable("traffic", "interface", "bytes", "functions", "measured", "predicted", "error", "bottleneck")
+    for row in document["rows"]:
+        stack = row["measured_mpps"] is None
+        measured = f"{row['measured_gbps']} Gbit/s" if stack else f"{row['measured_mpps']} Mpps"
+        predicted = row["predicted_mpps"] * (8 * row["frame_bytes"] / 1e3 if stack else 1)
+        table.add_row(
+            row["traffic"], row["interface"], str(row["frame_bytes"]), str(row["functions"]), measured,
+            f"{predicted:.3g}", f"{100 * row['error']:.1f} %", row["bottleneck"],
+        )  # fmt: skip
+    print_table(table)
+    if not document["rows"]:
+        print_line("The machine has no such interfaces: nothing can be predicted.")
+        return
+    half, p95 = document["interpolation_median_error"], document["interpolation_p95_error"]
+    baseline = f"{100 * half:.1f} % and {100 * p95:.1f} %" if half is not None else "unknown, the cells are too few"
+    print_line(
+        f"Error: median {100 * document['median_error']:.1f} %, 95th percentile {100 * document['p95_error']:.1f} %; "
+        f"of an interpolation {baseline}."
+    )
+    if document["choices"]:
+        print_line(
+            f"Best interface: right {document['right_choices']} of {document['choices']} times, where it was "
+            f"measured to carry {100 * _GAP:.0f} % more than the next."
+        )
+    say_beyond(document["beyond"])
+
+
+def validate_left_out(table: Path, of: Path | None, *, as_json: bool) -> int:
+    """Prints how well cells are predicted that were left out of the fit. Returns 0. Raises Mistake."""
+    rows, machine = read_table(table), read_machine(of)
+    groups = leave_out(machine, rows)
+    if not groups:
+        raise Mistake(f"{table}: all cells have one size and one number of functions; expected others to fit to")
+    document = {
+        "machine": machine.name,
+        "groups": [
+            {
+                "left_out": each.what,
+                "cells": len(each.cells),
+                "median_error": _rounded(middle, each.errors()),
+                "p95_error": _rounded(_p95, each.errors()),
+                "two_digits_p95_error": _rounded(_p95, each.errors(precise=True)),
+                "interpolation_median_error": _rounded(middle, each.interpolation),
+                "interpolation_p95_error": _rounded(_p95, each.interpolation),
+            }
+            for each in groups
+        ],
+        "between": {
+            "median_error": _rounded(middle, [error for each in groups for error in each.errors(within=True)]),
+            "p95_error": _rounded(_p95, [error for each in groups for error in each.errors(within=True)]),
+            "two_digits_p95_error": _rounded(
+                _p95, [error for each in groups for error in each.errors(within=True, precise=True)]
+            ),
+        },
+    }
+    if as_json:
+        print_json(document)
+        return 0
+    _show_left_out(document)
+    return 0
+
+
+def _p95(errors: Sequence[float]) -> float:
+    return percentile(errors, 0.95)
+
+
+def _rounded(of: Callable[[Sequence[float]], float], errors: Sequence[float]) -> float | None:
+    return round(of(errors), 5) if errors else None
+
+
+def _show_left_out(document: dict[str, Any]) -> None:
+    def percent(error: float | None) -> str:
+        return "" if error is None else f"{100 * error:.1f} %"
+
+    columns = ("median", "95th percentile", "of two digits", "interpolation", "95th percentile")
+    table = PlainTable("left out", "cells", *columns)
+    for each in document["groups"]:
+        figures = [percent(value) for name, value in each.items() if name.endswith("_error")]
+        table.add_row(each["left_out"], str(each["cells"]), *figures)
+    print_table(table)
+    between = document["between"]
+    if between["median_error"] is not None:
+        print_line(
+            f"Cells that lie between others: median {percent(between['median_error'])}, 95th percentile "
+            f"{percent(between['p95_error'])}; of two digits or more {percent(between['two_digits_p95_error'])}."
+        )
