@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from importlib import resources
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Literal, get_args
 
 import yaml
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
@@ -55,6 +55,9 @@ PARAMETERS: Mapping[str, Parameter] = {
     "stack_byte_ns": Parameter("ns/B", "the same for each byte"),
     "stack_direct_byte_ns": Parameter("ns/B", "the same for each byte, on a virtual function of the card"),
 }
+Distance = Literal["siblings", "near", "far"]
+"""As `tailrace bench` tells them apart: two threads of one core, two cores of one last-level cache, or farther."""
+DISTANCES: tuple[Distance, ...] = get_args(Distance)
 SHIPPED = "xeon-e5-2699v4-xl710"
 
 
@@ -106,6 +109,9 @@ class Machine(_Strict):
 
     name: str
     calibrated: Calibrated = Calibrated()
+    distance: Distance | None = None
+    """How far the core of the switch and that of the functions were from each other, where that is known: a frame's way
+    from one to the other is among what both take."""
     parameters: dict[str, Value]
 
     def __getitem__(self, name: str) -> float:

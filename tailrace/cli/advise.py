@@ -2,24 +2,22 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from statistics import median
 from typing import Annotated, Any
 
 import typer
 from typer.core import TyperGroup
 
-from tailrace.advise.calibrate import worker_machine
-from tailrace.advise.chain import FRAMES, Chain, answers, changes, circle, turning_points
+from tailrace.advise.chain import FRAMES, Chain, answers, changes, turning_points
 from tailrace.advise.learn import Measured, read_measured
 from tailrace.advise.learn import learn as learn_from
 from tailrace.advise.machine import Machine, read_machine, show_machine
 from tailrace.advise.model import FCS
 from tailrace.advise.table import FRAME_SIZES
 from tailrace.cli import complete
+from tailrace.cli.advise_bench import calibrate_machine, compare_chains, write_text
 from tailrace.cli.advise_validate import say_beyond, unique, validate_left_out, validate_table
 from tailrace.cli.options import JsonOption
 from tailrace.cli.output import note, print_json, print_line, run_command
@@ -131,6 +129,13 @@ def validate(
 def calibrate(
     benches: Annotated[list[Path], typer.Argument(metavar="HOP.json...", help="Results of `bench hop --json`.")],
     output: Annotated[Path, typer.Option("--output", "-o", metavar="FILE", help="The machine's file.")],
+    distance: Annotated[
+        str | None,
+        typer.Option(
+            metavar="WHICH",
+            help="How far the two cores were from each other: near or far, or siblings. Default: what was most often.",
+        ),
+    ] = None,
     as_json: JsonOption = False,
 ) -> None:
     """Make the parameters of this machine from what one hop costs here.
@@ -139,14 +144,20 @@ def calibrate(
     sudo tailrace bench hop --frame 64 --against none --json > 64.json
     sudo tailrace bench hop --frame 1518 --against none --json > 1518.json
     tailrace advise calibrate 64.json 1518.json -o here.yaml
+
+    On virtual machines the two cores may be near each other at one moment and far at the next, and a hop then takes
+    three times as long. Results say which pairs were measured at which distance; one machine's file is of one distance.
     """
-    raise typer.Exit(run_command(lambda: _calibrate(benches, output, as_json=as_json)))
+    raise typer.Exit(run_command(lambda: calibrate_machine(benches, output, distance, as_json=as_json)))
 
 
 @app.command()
 def chains(
     benches: Annotated[list[Path], typer.Argument(metavar="CHAIN.json...", help="Results of `bench chain --json`.")],
-    machine: Annotated[Path, typer.Option(metavar="FILE", help="The machine, by `advise calibrate`.")],
+    machine: Annotated[
+        list[Path],
+        typer.Option(metavar="FILE", help="The machine, by `advise calibrate`; or one for each distance of its cores."),
+    ],
     as_json: JsonOption = False,
 ) -> None:
     """Compare the rates of chains of 1 to 8 functions, as measured here, with the predictions from one hop.
@@ -156,9 +167,9 @@ def chains(
     tailrace advise chains 1.json 2.json 4.json 8.json --machine here.yaml
 
     The rate is that of all functions together. They share a core, and the switch has another, so one of these two is
-    the limit. Results of one session compare: how far two cores are from each other changes on virtual machines.
+    the limit. What was measured at another distance of the two cores than a machine's parameters is left out.
     """
-    raise typer.Exit(run_command(lambda: _compare_chains(benches, machine, as_json=as_json)))
+    raise typer.Exit(run_command(lambda: compare_chains(benches, machine, as_json=as_json)))
 
 
 def _frames(text: str) -> list[int]:
@@ -205,9 +216,9 @@ def _advise(path: Path, options: AdviseOptions, *, as_json: bool) -> int:
     if options.learn:
         machine = learn_from(machine, learned.measured)
     if options.output:
-        _write(options.output, show_machine(machine))
+        write_text(options.output, show_machine(machine))
     if options.chart:
-        _write(options.chart, draw(machine, chains, learned.measured))
+        write_text(options.chart, draw(machine, chains, learned.measured))
     found: dict[str, Any] = {
         "machine": machine.name,
         "chains": [_advice(machine, name, chain, sizes) for name, chain in chains.items()],
@@ -228,13 +239,6 @@ def _advise(path: Path, options: AdviseOptions, *, as_json: bool) -> int:
         note("this is the machine of the published tables; for this one: `tailrace advise calibrate`")
     print_line(_BINDING)
     return 0
-
-
-def _write(path: Path, text: str) -> None:
-    try:
-        path.write_text(text)
-    except OSError as error:
-        raise Mistake(f"{path}: {error.strerror}") from None
 
 
 def _advice(machine: Machine, name: str, chain: Chain, sizes: list[int]) -> dict[str, Any]:
@@ -338,94 +342,3 @@ def _show_learned(learned: dict[str, Any]) -> None:
     print_table(table)
     for each in learned["left_out"]:
         print_line(f"Left out: {each['what']} {each['why']}.")
-
-
-_SWITCH_BOUND = 0.95
-"""Of the time of the switch's core, from which on that was the limit, and not the functions'."""
-
-
-@dataclass(frozen=True)
-class _Bench:
-    """What `tailrace bench hop` or `bench chain` found of Tailrace's switch; medians over its pairs."""
-
-    cpu: str
-    frame: int
-    functions: int | None
-    mpps: float
-    hop_ns: float
-    """Of the switch's core."""
-    busy: float
-
-
-def _read_bench(path: Path, command: str) -> _Bench:
-    try:
-        document = json.loads(path.read_text())
-        if document["bench"] != command:
-            raise ValueError
-        sides = [pair["tailrace"] for pair in document["pairs"]]
-        return _Bench(
-            cpu=str(document["machine"]["cpu"]),
-            frame=int(document["frame"]),
-            functions=int(document["functions"]) if "functions" in document else None,
-            mpps=median([float(side["mpps"]) for side in sides]),
-            hop_ns=median([1e3 * side["busy"] / side["mpps"] for side in sides]),
-            busy=median([float(side["busy"]) for side in sides]),
-        )
-    except OSError as error:
-        raise Mistake(f"{path}: {error.strerror}") from None
-    except (ValueError, LookupError, TypeError, ZeroDivisionError):
-        raise Mistake(f"{path}: expected a result of `tailrace bench {command} --json`") from None
-
-
-def _calibrate(benches: list[Path], output: Path, *, as_json: bool) -> int:
-    found = {each.frame: each for each in (_read_bench(path, "hop") for path in benches)}
-    if len(found) < 2:
-        raise Mistake("expected results of two sizes of frame at least, such as 64 and 1518")
-    source = f"bench hop, frames of {', '.join(map(str, sorted(found)))} B"
-    hops = [(frame, each.hop_ns) for frame, each in found.items()]
-    functions = [(frame, 1e3 / each.mpps) for frame, each in found.items() if each.busy < _SWITCH_BOUND]
-    machine = worker_machine(f"{next(iter(found.values())).cpu}, Tailrace", hops, source, functions)
-    _write(output, show_machine(machine))
-    if as_json:
-        print_json(machine.model_dump(exclude_none=True))
-        return 0
-    print_line(f"{output}: {machine['worker_ns']:.3g} ns a hop, {machine['worker_byte_ns']:.3g} ns for each byte.")
-    if "function_ns" in machine:
-        print_line(
-            f"Functions: {machine['function_ns']:.3g} ns a frame, {machine['function_byte_ns']:.3g} ns for each byte."
-        )
-    return 0
-
-
-def _compare_chains(benches: list[Path], of: Path, *, as_json: bool) -> int:
-    machine = read_machine(of)
-    rows: list[dict[str, Any]] = []
-    for each in (_read_bench(path, "chain") for path in benches):
-        limits = circle(machine, each.frame)
-        if not limits:
-            raise Mistake(f"{of}: says nothing of Tailrace's switch; expected a file by `tailrace advise calibrate`")
-        predicted = limits[0]
-        rows.append(
-            {
-                "functions": each.functions,
-                "frame_bytes": each.frame,
-                "measured_mpps": round(each.mpps, 4),
-                "predicted_mpps": round(predicted.mpps, 4),
-                "error": round(predicted.mpps / each.mpps - 1, 5),
-                "bottleneck": predicted.name,
-                "extrapolated": bool(machine.calibrated.beyond(each.frame, 1)),
-            }
-        )
-    worst = max(abs(row["error"]) for row in rows)
-    if as_json:
-        print_json({"machine": machine.name, "rows": rows, "largest_error": worst})
-        return 0
-    table = PlainTable("functions", "frame", "measured", "predicted", "error", "bottleneck")
-    for row in rows:
-        table.add_row(
-            str(row["functions"]), f"{row['frame_bytes']} B", f"{row['measured_mpps']:.3g} Mpps",
-            f"{row['predicted_mpps']:.3g}", f"{100 * row['error']:+.1f} %", row["bottleneck"],
-        )  # fmt: skip
-    print_table(table)
-    print_line(f"Largest error: {100 * worst:.1f} %.")
-    return 0

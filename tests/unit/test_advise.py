@@ -307,6 +307,37 @@ def test_chains_are_compared_with_what_one_hop_predicts(tmp_path: Path) -> None:
     assert "says nothing of Tailrace's switch" in advise("chains", *of, "--machine", tmp_path / "other.yaml", status=2)
 
 
+def test_each_distance_of_the_cores_is_a_machine_of_its_own(tmp_path: Path) -> None:
+    """Far from each other, a frame takes three times as long; results have pairs of either."""
+
+    def both(path: Path, command: str, near: float, far: float, **more: Any) -> Path:
+        bench(path, command, near, 0.5, **more)
+        document = json.loads(path.read_text())
+        for pair in document["pairs"]:
+            pair["distance"] = "near"
+        others = [{"tailrace": {"busy": 0.5, "mpps": far}, "distance": "far"}]
+        path.write_text(json.dumps({**document, "others": {"far": {"pairs": others}}}))
+        return path
+
+    hops = [both(tmp_path / f"{size}.json", "hop", 20.0, 8.0, frame=size) for size in (64, 1518)]
+    of = both(tmp_path / "c4.json", "chain", 21.0, 8.4, frame=64, functions=4)
+    machines = []
+    for which in ("near", "far"):
+        machines.append(tmp_path / f"{which}.yaml")
+        assert f"its cores {which}" in advise("calibrate", *hops, "-o", machines[-1], "--distance", which)
+    assert "its cores near" in advise("calibrate", *hops, "-o", tmp_path / "most.yaml")
+    found = json.loads(advise("chains", of, "--machine", machines[0], "--machine", machines[1], "--json"))
+    assert [(row["distance"], row["measured_mpps"], row["predicted_mpps"]) for row in found["rows"]] == [
+        ("near", 21.0, 20.0), ("far", 8.4, 8.0),
+    ]  # fmt: skip
+    assert found["left_out"] == 0
+    assert "Left out: 1 of another distance" in advise("chains", of, "--machine", machines[1])
+    assert "(near: 64 B; far: 64 B)" in advise("calibrate", hops[0], "-o", tmp_path / "x", status=2)
+    assert "expected siblings, near, far" in advise(
+        "calibrate", *hops, "-o", tmp_path / "x", "--distance", "1", status=2
+    )
+
+
 def test_a_function_bounds_what_passes_through_it() -> None:
     here = worker_machine("here", [(64, 10.0), (1518, 20.0)], "me", [(64, 50.0), (1518, 80.0)])
     (answer,) = answers(here, Chain(1, 1, False), 64)

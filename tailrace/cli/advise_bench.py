@@ -1,0 +1,168 @@
+"""`tailrace advise calibrate` and `chains`: a machine's parameters by `bench hop`, and `bench chain` beside them."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+from tailrace.advise.calibrate import worker_machine
+from tailrace.advise.chain import circle
+from tailrace.advise.machine import DISTANCES, Machine, read_machine, show_machine
+from tailrace.cli.output import print_json, print_line
+from tailrace.cli.table import PlainTable, print_table
+from tailrace.errors import Mistake
+
+_SWITCH_BOUND = 0.95
+"""Of the time of the switch's core, from which on that was the limit, and not the functions'."""
+
+
+@dataclass(frozen=True)
+class _Bench:
+    """What `tailrace bench hop` or `bench chain` found of Tailrace's switch at one distance of the two cores; medians
+    over its pairs."""
+
+    cpu: str
+    distance: str | None
+    frame: int
+    functions: int | None
+    pairs: int
+    mpps: float
+    hop_ns: float
+    """Of the switch's core."""
+    busy: float
+
+
+def _read_bench(path: Path, command: str) -> list[_Bench]:
+    """One for each distance, the most frequent first. Raises Mistake."""
+    try:
+        document = json.loads(path.read_text())
+        if document["bench"] != command:
+            raise ValueError
+        pairs = [*document["pairs"], *(pair for each in document.get("others", {}).values() for pair in each["pairs"])]
+        distances = dict.fromkeys(pair.get("distance") for pair in pairs)
+        if not distances:
+            raise ValueError
+        return [
+            _bench(document, [p["tailrace"] for p in pairs if p.get("distance") == each], each) for each in distances
+        ]
+    except OSError as error:
+        raise Mistake(f"{path}: {error.strerror}") from None
+    except (ValueError, LookupError, TypeError, AttributeError, ZeroDivisionError):
+        raise Mistake(f"{path}: expected a result of `tailrace bench {command} --json`") from None
+
+
+def _bench(document: Mapping[str, Any], sides: Sequence[Mapping[str, Any]], distance: str | None) -> _Bench:
+    if distance not in (None, *DISTANCES):
+        raise ValueError
+    return _Bench(
+        cpu=str(document["machine"]["cpu"]),
+        distance=distance,
+        frame=int(document["frame"]),
+        functions=int(document["functions"]) if "functions" in document else None,
+        pairs=len(sides),
+        mpps=median([float(side["mpps"]) for side in sides]),
+        hop_ns=median([1e3 * side["busy"] / side["mpps"] for side in sides]),
+        busy=median([float(side["busy"]) for side in sides]),
+    )
+
+
+def calibrate_machine(benches: Sequence[Path], output: Path, distance: str | None, *, as_json: bool) -> int:
+    """Writes the file of a machine. Returns 0. Raises Mistake."""
+    if distance not in (None, *DISTANCES):
+        raise Mistake(f"--distance {distance}: expected {', '.join(DISTANCES)}")
+    known: dict[str | None, dict[int, _Bench]] = {}
+    for path in benches:
+        for each in _read_bench(path, "hop"):
+            known.setdefault(each.distance, {})[each.frame] = each
+    wanted = {which: found for which, found in known.items() if distance in (None, which) and len(found) > 1}
+    if not wanted:
+        there = "; ".join(f"{which or 'unknown'}: {_sizes(found)}" for which, found in known.items())
+        at = "" if len(known) == 1 and distance is None else f" at one distance of the cores{_of(distance)} ({there})"
+        raise Mistake(f"expected results of two sizes of frame at least{at}, such as 64 and 1518")
+    which, found = max(wanted.items(), key=lambda item: sum(each.pairs for each in item[1].values()))
+    hops = [(frame, each.hop_ns) for frame, each in found.items()]
+    functions = [(frame, 1e3 / each.mpps) for frame, each in found.items() if each.busy < _SWITCH_BOUND]
+    name = f"{next(iter(found.values())).cpu}, Tailrace" + (f", cores {which}" if which else "")
+    machine = worker_machine(name, hops, f"bench hop, frames of {_sizes(found)}", functions)
+    machine = machine.model_copy(update={"distance": which})
+    write_text(output, show_machine(machine))
+    if as_json:
+        print_json(machine.model_dump(exclude_none=True))
+        return 0
+    at = f", its cores {which}" if which else ""
+    print_line(f"{output}: {machine['worker_ns']:.3g} ns a hop, {machine['worker_byte_ns']:.3g} ns for each byte{at}.")
+    if "function_ns" in machine:
+        print_line(
+            f"Functions: {machine['function_ns']:.3g} ns a frame, {machine['function_byte_ns']:.3g} ns for each byte."
+        )
+    return 0
+
+
+def write_text(path: Path, text: str) -> None:
+    """Writes a file. Raises Mistake."""
+    try:
+        path.write_text(text)
+    except OSError as error:
+        raise Mistake(f"{path}: {error.strerror}") from None
+
+
+def _of(distance: str | None) -> str:
+    return "" if distance is None else f", {distance}"
+
+
+def _sizes(found: Mapping[int, _Bench]) -> str:
+    return f"{', '.join(map(str, sorted(found)))} B"
+
+
+def compare_chains(benches: Sequence[Path], of: Sequence[Path], *, as_json: bool) -> int:
+    """Prints chains of functions beside what their machine predicts. Returns 0. Raises Mistake."""
+    machines = [read_machine(each) for each in of]
+    for path, each in zip(of, machines, strict=True):
+        if not circle(each, 64):
+            raise Mistake(f"{path}: says nothing of Tailrace's switch; expected a file by `tailrace advise calibrate`")
+    known = [each for path in benches for each in _read_bench(path, "chain")]
+    rows = [_row(each, machine) for each in known if (machine := _machine_of(each, machines)) is not None]
+    left_out = len(known) - len(rows)
+    if not rows:
+        there = ", ".join(str(each) for each in dict.fromkeys(each.distance for each in known))
+        raise Mistake(f"no chain was measured at the distance of the machine's cores, but {there}; expected others")
+    worst = max(abs(row["error"]) for row in rows)
+    if as_json:
+        names = ", ".join(each.name for each in machines)
+        print_json({"machine": names, "rows": rows, "left_out": left_out, "largest_error": worst})
+        return 0
+    table = PlainTable("functions", "frame", "cores", "measured", "predicted", "error", "bottleneck")
+    for row in rows:
+        table.add_row(
+            str(row["functions"]), f"{row['frame_bytes']} B", row["distance"] or "", f"{row['measured_mpps']:.3g} Mpps",
+            f"{row['predicted_mpps']:.3g}", f"{100 * row['error']:+.1f} %", row["bottleneck"],
+        )  # fmt: skip
+    print_table(table)
+    print_line(f"Largest error: {100 * worst:.1f} %.")
+    if left_out:
+        print_line(f"Left out: {left_out} of another distance of the cores than the machine's parameters.")
+    return 0
+
+
+def _machine_of(bench: _Bench, machines: Sequence[Machine]) -> Machine | None:
+    """That whose parameters are of the same distance; one that does not say so is of any."""
+    same = (each for each in machines if None in (each.distance, bench.distance) or each.distance == bench.distance)
+    return next(same, None)
+
+
+def _row(bench: _Bench, machine: Machine) -> dict[str, Any]:
+    predicted = circle(machine, bench.frame)[0]
+    return {
+        "functions": bench.functions,
+        "frame_bytes": bench.frame,
+        "distance": bench.distance,
+        "measured_mpps": round(bench.mpps, 4),
+        "predicted_mpps": round(predicted.mpps, 4),
+        "error": round(predicted.mpps / bench.mpps - 1, 5),
+        "bottleneck": predicted.name,
+        "extrapolated": bool(machine.calibrated.beyond(bench.frame, 1)),
+    }
