@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from statistics import median
 
-from tailrace.advise.machine import Calibrated, Machine, Span, Value
+from tailrace.advise.machine import FACTS, Calibrated, Machine, Span, Value
 from tailrace.advise.model import SHORTEST, STACK, Cell, Limit, limits
 from tailrace.advise.table import Row
 
@@ -98,11 +98,10 @@ def _short(value: float) -> float:
 
 
 def _deciding(machine: Machine, rows: Sequence[Row]) -> list[str]:
-    """The parameters that some row's prediction depends on, now or when they are moved by half; the link's rate is a
-    fact."""
+    """The parameters that some row's prediction depends on, now or when they are moved by half."""
     found = []
     for name in machine.parameters:
-        if name == "line_gbps":
+        if name in FACTS:
             continue
         for factor in (0.5, 2.0):
             moved = machine.having({name: machine[name] * factor})

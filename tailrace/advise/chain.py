@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from tailrace.advise.machine import PARAMETERS, Machine
-from tailrace.advise.model import Limit, line_mpps, mpps_of, poller
+from tailrace.advise.model import ONE_COPY, TWO_COPIES, Limit, line_mpps, memory, mpps_of, poller
 
 VHOST_USER, SR_IOV, HYBRID = "vhost-user", "sr-iov", "hybrid"
 INTERFACES = (VHOST_USER, SR_IOV, HYBRID)
@@ -172,10 +172,12 @@ def _switched(machine: Machine, chain: Chain, frame: int, hops: int, *, ends: bo
         on = "the switch's core" if chain.workers == 1 else f"the switch's {chain.workers} cores"
         many = "1 hop" if hops == 1 else f"{hops} hops"
         yield Limit(f"{on}, {many} for each frame", chain.workers * 1e3 / (hops * _time(machine, "worker", frame)))
+        yield from memory(machine, frame, hops * ONE_COPY)
     elif "vhost_ns" in machine:
         yield Limit("the functions' cores and their hops", 1e3 / _time(machine, "vhost", frame))
         if chain.functions > 1:
             yield Limit("the cores that copy between functions", 1e3 / _time(machine, "hop", frame))
+            yield from memory(machine, frame, (chain.functions - 1) * TWO_COPIES)
         if ends:
             yield poller(machine, frame, min(chain.functions, 2))
             yield Limit(

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from itertools import cycle
 
 from tailrace.advise.calibrate import Checked, badness, beyond, check, fit, interpolation_errors
-from tailrace.advise.machine import Machine
+from tailrace.advise.machine import FACTS, Machine
 from tailrace.advise.model import STACK
 from tailrace.advise.table import Row
 
@@ -62,7 +62,7 @@ def _left_out(machine: Machine, what: str, left: Sequence[Row], known: Sequence[
 
 def _starts(machine: Machine) -> list[Machine]:
     """Beside the machine's parameters, which may have been fitted to the very cells that are left out."""
-    names = [name for name in machine.parameters if name != "line_gbps"]
+    names = [name for name in machine.parameters if name not in FACTS]
     return [
         machine.having({name: machine[name] * factor for name, factor in zip(names, cycle(factors), strict=False)})
         for factors in (_BESIDE, _BESIDE[::-1])

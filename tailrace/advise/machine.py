@@ -27,6 +27,7 @@ class Parameter:
 
 PARAMETERS: Mapping[str, Parameter] = {
     "line_gbps": Parameter("Gbit/s", "the link's rate at layer 1"),
+    "memory_gbps": Parameter("Gbit/s", "what all cores together read from memory and write to it"),
     "card_mpps": Parameter("Mpps", "frames a second that the card handles, each way counted once"),
     "pcie_gbps": Parameter("Gbit/s", "frames' bytes a second that cross PCIe one way, beside descriptors and headers"),
     "direct_ns": Parameter("ns", "a frame's way through a function on a virtual function of the card"),
@@ -55,6 +56,8 @@ PARAMETERS: Mapping[str, Parameter] = {
     "stack_byte_ns": Parameter("ns/B", "the same for each byte"),
     "stack_direct_byte_ns": Parameter("ns/B", "the same for each byte, on a virtual function of the card"),
 }
+FACTS = ("line_gbps", "memory_gbps")
+"""Those that are known of a machine, and not fitted."""
 Distance = Literal["siblings", "near", "far"]
 """As `tailrace bench` tells them apart: two threads of one core, two cores of one last-level cache, or farther."""
 DISTANCES: tuple[Distance, ...] = get_args(Distance)

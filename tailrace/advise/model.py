@@ -20,6 +20,9 @@ TRAFFICS: Sequence[Traffic] = ("north-south", "east-west", STACK)
 INTERFACES: Sequence[Interface] = ("virtio", "vhost-user", "sr-iov")
 GAP, FCS = 20, 4
 SHORTEST = 64
+ONE_COPY, TWO_COPIES = 2, 4
+"""Touches of a frame's bytes by one hop: a copy reads and writes. Tailrace's switch copies once; others copy into a
+buffer of their own, and out of it."""
 RING, BESIDE = 256, 256
 """Entries of a virtqueue as QEMU makes it (virtio-net, rx_queue_size); bytes that a copy into one touches beside the
 frame's: those of DPDK's mbuf (128), of the descriptor and of the rings on either side (a cache line each)."""
@@ -91,6 +94,12 @@ def poller(machine: Machine, frame: int, guests: int) -> Limit:
     return Limit("the core that polls the card", _each(fixed, machine["poller_byte_ns"], frame))
 
 
+def memory(machine: Machine, frame: int, touches: int) -> Iterator[Limit]:
+    """What memory carries if each byte of a frame is read or written so many times, none of it out of a cache."""
+    if "memory_gbps" in machine:
+        yield Limit(f"memory, {touches} touches of each byte", mpps_of(machine["memory_gbps"], frame) / touches)
+
+
 def _direct(machine: Machine, cell: Cell) -> Iterator[Limit]:
     core = _each(machine["direct_ns"], machine["direct_byte_ns"], cell.frame)
     yield Limit("the functions' cores", core * cell.functions)
@@ -119,6 +128,7 @@ def _hops(machine: Machine, cell: Cell) -> Iterator[Limit]:
         "the cores that copy between functions",
         _each(machine["hop_ns"], machine["hop_byte_ns"], cell.frame) * cell.functions,
     )
+    yield from memory(machine, cell.frame, TWO_COPIES)
 
 
 def _kernel(machine: Machine, cell: Cell) -> Iterator[Limit]:

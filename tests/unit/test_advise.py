@@ -236,6 +236,20 @@ def test_the_core_that_polls_slows_down_once_its_cache_is_full() -> None:
     assert many > 1e3 / (PUBLISHED["poller_ns"] + PUBLISHED["poller_miss_ns"])
 
 
+def test_memory_bounds_what_is_copied() -> None:
+    """Two copies of each hop east/west; one by Tailrace's switch, which has a hop more than there are functions."""
+    slow = {"memory_gbps": 80.0}
+    found = predict(PUBLISHED.having(slow), Cell("east-west", "vhost-user", 1518, 8))
+    assert found is not None and found.name == "memory, 4 touches of each byte"
+    assert found.mpps == pytest.approx(80e3 / (4 * 8 * 1514))
+    here = worker_machine("here", [(64, 10.0), (1518, 20.0)], "me")
+    here = here.model_copy(
+        update={"parameters": {**here.parameters, "memory_gbps": PUBLISHED.parameters["memory_gbps"]}}
+    )
+    (answer,) = answers(here.having(slow), Chain(2, 4, False), 1518)
+    assert answer.bottleneck.name == "memory, 6 touches of each byte"
+
+
 def test_what_is_extrapolated_is_said(tmp_path: Path) -> None:
     spec = tmp_path / "s.yaml"
     names = [f"f{number}" for number in range(9)]
