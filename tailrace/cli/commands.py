@@ -187,12 +187,12 @@ def override(test: Traffic, changes: Mapping[str, str | None]) -> Traffic:
         return type(test).model_validate(words, strict=False)  # numbers come as text
     except ValidationError as error:
         first = error.errors()[0]
-        key = str(first["loc"][0]) if first["loc"] else ""
+        key = str(first["loc"][0]).replace("_", "-") if first["loc"] else ""
         expected = first["msg"].removeprefix("Input should be ")
         what = f"{first['input']!r} is not possible; expected {expected}"
         if first["type"] == "value_error":
             what = str(first["ctx"]["error"])
-        raise Mistake(f"--{key}: {what}" if key else what) from None
+        raise Mistake(f"--{key.replace('_', '-')}: {what}" if key else what) from None
 
 
 def _request(

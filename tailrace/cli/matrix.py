@@ -66,6 +66,9 @@ def matrix(
     functions: Annotated[
         str | None, typer.Option(metavar="N,...", help="Number of functions in north/south and east/west: 1 to 8.")
     ] = None,
+    runs_in: Annotated[
+        str | None, typer.Option(metavar="process|machine", help="Where the functions live.  [default: process]")
+    ] = None,
     frames: Annotated[str | None, typer.Option(metavar="LIST", help="Frame sizes with FCS, and imix: 64,imix.")] = None,
     rate: Annotated[
         str | None, typer.Option(metavar="RATE", help="Each way: 100kpps, or 90% of the cell's own no-loss rate.")
@@ -83,6 +86,7 @@ def matrix(
     sudo tailrace measure matrix --fabrics tailrace,direct --patterns VV,PVP --frames 64 --duration 5s
     sudo tailrace measure matrix examples/matrix.yaml --repeat 3
     sudo tailrace measure matrix --fabrics card --interfaces passthrough --patterns east/west --card ens1f0
+    sudo tailrace measure matrix --fabrics tailrace,ovs-dpdk --interfaces vhost-user --runs-in machine
     sudo tailrace measure matrix --resume runs/2026-11-21-143005-matrix
 
     P is an end outside the machine (a veth in a private network namespace stands for a NIC), V a function. Each cell is
@@ -94,7 +98,7 @@ def matrix(
     """
     changes = {
         "fabrics": fabrics, "interfaces": interfaces, "patterns": patterns, "functions": functions, "frames": frames,
-        "rate": rate, "duration": duration, "card": card, "outside": outside,
+        "rate": rate, "duration": duration, "card": card, "outside": outside, "runs_in": runs_in,
     }  # fmt: skip
     options = MatrixOptions(changes, repeat, runs, huge, as_json)
 

@@ -31,6 +31,9 @@ class Port:
 
     name: str
     interface: Interface = "vhost-user"
+    group: int | None = None
+    """Where the guest makes the socket (vhost-user-client): who may, by number, in a folder of its own; None: whoever
+    enters the folder of sockets."""
 
 
 @dataclass(frozen=True)

@@ -30,6 +30,7 @@ from tailrace.resources.place import Place
 from tailrace.resources.topology import allowed_cpus
 from tailrace.state.launch import Launcher
 from tailrace.state.record import FilePath, Folder, Process
+from tailrace.switch.confine import listening_at
 
 MEMORY_MIB = 1024
 """What it takes unless told otherwise. With half of it, its first try at a pool of buffers (262,144 of them) eats all
@@ -214,8 +215,11 @@ class OvsDpdk:
             interface, uri = kernel_port(self._network, port)
             words = ["type=dpdk", f'options:dpdk-devargs="net_af_packet{number},iface={interface}"']
         else:
-            self._launcher.state.add(FilePath(str(path)))
+            if port.group is None:
+                self._launcher.state.add(FilePath(str(path)))
             if port.interface == "vhost-user-client":
+                if port.group is not None:
+                    path = listening_at(self._launcher.state, name, port.group)
                 words, uri = ["type=dpdkvhostuserclient", f'options:vhost-server-path="{path}"'], f"vhost-server:{path}"
             else:  # Open vSwitch makes the socket itself, by the port's name, in its run folder
                 words, uri = ["type=dpdkvhostuser"], f"vhost:{path}"

@@ -30,7 +30,7 @@ from tailrace.resources.place import Place
 from tailrace.state.launch import Launcher
 from tailrace.state.record import FilePath, Granted, Process
 from tailrace.switch.config import SECTIONS, SWITCH, Config
-from tailrace.switch.confine import confine, make_folder
+from tailrace.switch.confine import confine, listening_at, make_folder
 
 _READY_SECONDS = 10.0
 _REFUSED = 3  # exit status of --check
@@ -255,6 +255,8 @@ class TailraceFabric:
         """A port of the configuration; the URI of its other end is put into `uris`."""
         state = self._launcher.state
         path = state.sockets / f"{port.name}.sock"
+        if port.group is not None:
+            path = listening_at(state, port.name, port.group)
         if port.interface in KERNEL:
             if self._network is None:
                 raise Mistake(f"{port.name}: {port.interface} needs a network namespace")

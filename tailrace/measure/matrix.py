@@ -63,6 +63,8 @@ class Cell:
     functions: int
     profile: Profile
     cabling: Cabling = NO_CABLING
+    runs: str = "process"
+    """Where the functions live."""
 
     @property
     def outside(self) -> Interface:
@@ -81,7 +83,7 @@ class Cell:
     def scene(self) -> Scene:
         functions = tuple(SceneFunction(f"vnf{number}") for number in range(1, self.functions + 1))
         ends = self.outside if self.ends == "north/south" else self.interface
-        return Scene("matrix", functions, self.interface, ends, cabling=self.cabling)
+        return Scene("matrix", functions, self.interface, ends, cabling=self.cabling, runs=self.runs)
 
     @property
     def tester_ports(self) -> Interface:
@@ -134,7 +136,7 @@ def cells(test: Matrix) -> list[Cell]:
                 kind = MATRIX_KINDS[fabric]
                 used = _outside(kind, cabling) if _all_outside(kind, ends, number) else interface
                 for each in profiles:
-                    cell = Cell(kind, used, ends, number, each, cabling)
+                    cell = Cell(kind, used, ends, number, each, cabling, test.runs_in)
                     found.setdefault(cell.name, cell)
     return list(found.values())
 
@@ -153,6 +155,8 @@ def why_not(cell: Cell) -> str | None:
     """Why a cell cannot be had on this machine, or None."""
     try:
         cell.kind.installed()
+        if cell.functions and cell.runs != "process":
+            cell.scene.runtime.check()
         placed(cell.scene, [cell.kind])
     except Mistake as refusal:
         return str(refusal)
@@ -239,6 +243,8 @@ class MatrixRun:
 
     def run(self) -> None:
         """Measures what is not done yet. A cell that fails is kept with the reason, and the others go on."""
+        if self._test.runs_in != "process":
+            self._folder.note(f"each function lives in a {self._test.runs_in} of its own")
         for note in (each.note for each in profiles_of(self._test) if each.note is not None):
             self._folder.note(note)
         rounds, refused = left(self._test, done(self._folder.run), self._repeat)
@@ -308,6 +314,8 @@ class MatrixRun:
         logs = self._launcher.logs / name_in_round(place, number)
         with standing(replace(self._launcher, logs=logs), scene, where.kind, where.placement) as stand:
             self._folder.ran(stand.version())
+            for note in stand.notes:
+                self._folder.note(note)
             session = Session(stand.tester, self._folder, stand.check, None, self._report)
             session.stage_seconds = START_SECONDS
             while waiting:

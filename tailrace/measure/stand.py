@@ -7,7 +7,7 @@ namespace of its own and is on record first, so that `tailrace down` finds it af
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -17,9 +17,8 @@ from tailrace.fabric.base import POLLED, Fabric, Interface, Port
 from tailrace.fabric.card import NO_CABLING, Cabling, check_card, planned_ends
 from tailrace.fabric.kinds import BACKPRESSURE_US, Kind, Making
 from tailrace.fabric.network import Network
-from tailrace.functions.process import InProcess
-from tailrace.functions.program import BUFFERS_MIB
-from tailrace.functions.runtime import Instance
+from tailrace.functions.runtime import Instance, Starter
+from tailrace.functions.runtimes import STARTERS
 from tailrace.measure.fit import Carries
 from tailrace.measure.profile import profile
 from tailrace.measure.tester import Stopped, Tester
@@ -29,11 +28,12 @@ from tailrace.process.process import real_time_refusal, undisturbed
 from tailrace.resources import hugepages
 from tailrace.resources.place import FUNCTION_PRIORITY, Placement, place, place_without_switch
 from tailrace.resources.topology import Cpu
+from tailrace.spec.interface import VHOST_USER
 from tailrace.spec.model import TESTER_ENDS
 from tailrace.state.launch import Launcher, why_ended
 from tailrace.state.record import Process, State
+from tailrace.switch.confine import group_for
 
-_RUNTIME = InProcess()
 _READY_SECONDS = 15.0
 _PROBE_PPS = 2000.0
 _PROBE_SECONDS = 0.02
@@ -66,6 +66,17 @@ class Scene:
     backpressure_us: int = BACKPRESSURE_US
     idle: str = "poll"
     cabling: Cabling = NO_CABLING
+    runs: str = "process"
+    """Where the functions live (`tailrace.functions.runtimes`)."""
+
+    @property
+    def runtime(self) -> Starter:
+        return STARTERS[self.runs]
+
+    @property
+    def patience(self) -> float:
+        """Seconds after which frames come through."""
+        return self.runtime.patience if self.runtime.listens and self.functions else _READY_SECONDS
 
     def interfaces(self, kind: Kind) -> tuple[Interface, Interface]:
         """Those of the functions' ports and of the tester's ends on a fabric."""
@@ -87,7 +98,8 @@ class Scene:
         """2 MiB pages that everything takes."""
         if not self.huge:
             return kind.memory_mib // hugepages.PAGE_MIB
-        mib = TESTER_BUFFERS_MIB + len(self.functions) * BUFFERS_MIB + kind.memory_mib
+        functions = sum(self.runtime.huge_bytes(function.memory_bytes) for function in self.functions) >> 20
+        mib = TESTER_BUFFERS_MIB + functions + kind.memory_mib
         return mib // hugepages.PAGE_MIB + 8
 
 
@@ -97,6 +109,8 @@ def placement(scene: Scene, kind: Kind, cpus: Sequence[Cpu], *, real_time: bool)
     for wanted in (interface, ends):
         if wanted not in kind.interfaces:
             raise Mistake(f"{kind.name} has no {wanted} ports; it has {', '.join(kind.interfaces)}")
+    if scene.functions and scene.runtime.own_kernel:
+        _check_machines(kind, interface)
     if kind.name == "card":
         check_card(scene.cabling, scene.ports(kind))
     elif ends == "wire":
@@ -107,6 +121,14 @@ def placement(scene: Scene, kind: Kind, cpus: Sequence[Cpu], *, real_time: bool)
     else:
         found = place_without_switch(cpus, names, real_time=real_time)
     return found
+
+
+def _check_machines(kind: Kind, interface: Interface) -> None:
+    """Whether a fabric can have machines behind its ports. Raises Mistake."""
+    if interface not in ("vhost-user", "passthrough"):
+        raise Mistake(f"machines have vhost-user ports here, and virtual functions (passthrough), but no {interface}")
+    if kind.name == "direct":
+        raise Mistake("direct joins no machines: both ends of a link would listen; expected a switch")
 
 
 @dataclass(frozen=True)
@@ -147,6 +169,8 @@ class Stand:
     fabric: Fabric
     tester: Tester
     functions: tuple[Process, ...]
+    notes: tuple[str, ...] = ()
+    """What is to be said of how the functions live."""
 
     def version(self) -> dict[str, str]:
         """Names and versions of what carries and measures the frames."""
@@ -180,7 +204,7 @@ def standing(launcher: Launcher, scene: Scene, kind: Kind, where: Placement) -> 
             network.create()
         fabric.start()
         stand = _occupy(launcher, fabric, scene, kind, where)
-        _wait_until_carried(stand)
+        _wait_until_carried(stand, scene.patience)
         yield stand
     finally:
         with undisturbed():
@@ -189,8 +213,11 @@ def standing(launcher: Launcher, scene: Scene, kind: Kind, where: Placement) -> 
 
 def _occupy(launcher: Launcher, fabric: Fabric, scene: Scene, kind: Kind, where: Placement) -> Stand:
     """Starts who is behind the ports: the functions from the last to the first, then the tester."""
-    uris = fabric.carry(scene.chain, scene.ports(kind))
+    state, runtime = launcher.state, scene.runtime
+    groups = {function.name: group_for(state, function.name) for function in scene.functions if runtime.listens}
+    uris = fabric.carry(scene.chain, [_listening(port, groups) for port in scene.ports(kind)])
     started: list[Process] = []
+    notes: dict[str, None] = {}
     for function in reversed(scene.functions):
         ports = tuple(uris[f"{function.name}.{side}"] for side in (0, 1))
         _wait_for_sockets(launcher, ports, started)
@@ -203,9 +230,12 @@ def _occupy(launcher: Launcher, fabric: Fabric, scene: Scene, kind: Kind, where:
             memory_bytes=function.memory_bytes,
             huge=scene.huge,
             settings=function.settings,
-            group=launcher.state.group,
+            interfaces=tuple(uri if uri.startswith("pci:") else VHOST_USER for uri in ports) if groups else (),
+            group=groups.get(function.name, state.group),
         )
-        started.append(_RUNTIME.start(launcher, instance).process)
+        begun = runtime.start(launcher, instance)
+        started.append(begun.process)
+        notes.update(dict.fromkeys(begun.notes))
     ends = [(name.removeprefix("tester."), uris[name]) for name in TESTER_ENDS]
     if scene.functions:
         _wait_for_sockets(launcher, [uri for _, uri in ends], started)
@@ -214,13 +244,23 @@ def _occupy(launcher: Launcher, fabric: Fabric, scene: Scene, kind: Kind, where:
     # The far ends of cables are the machine's own interfaces.
     beside = replace(launcher, network=None) if "wire" in scene.interfaces(kind) else launcher
     tester = Tester.start(beside, ends, where.tester, memory_mib=TESTER_BUFFERS_MIB, huge=scene.huge)
-    deadline = time.monotonic() + _READY_SECONDS
+    deadline = time.monotonic() + scene.patience
     for process in started:
-        _RUNTIME.wait(launcher, process, where.functions[process.name], deadline)
-    return Stand(launcher, fabric, tester, tuple(started))
+        runtime.wait(launcher, process, where.functions[process.name], deadline)
+    return Stand(launcher, fabric, tester, tuple(started), tuple(notes))
 
 
-def _wait_until_carried(stand: Stand) -> None:
+def _listening(port: Port, groups: Mapping[str, int]) -> Port:
+    """The same, where the function behind it listens and has a group."""
+    group = groups.get(port.name.rpartition(".")[0])
+    return (
+        port
+        if group is None or port.interface != "vhost-user"
+        else replace(port, interface="vhost-user-client", group=group)
+    )
+
+
+def _wait_until_carried(stand: Stand, patience: float) -> None:
     """Waits until frames come through both ways: a switch takes a port up some time after its guest has.
 
     Raises Failure. A function may lose frames by itself, so that some do is enough after a while.
@@ -236,8 +276,8 @@ def _wait_until_carried(stand: Stand) -> None:
             return
         if all(stream["received"] for stream in result["streams"]) and seconds > _PROBE_LONGEST:
             return
-        if seconds > _READY_SECONDS:
-            raise Failure(f"no frame comes through the chain {_READY_SECONDS:g} s after its start, at least one way")
+        if seconds > patience:
+            raise Failure(f"no frame comes through the chain {patience:g} s after its start, at least one way")
 
 
 def _clear(state: State, before: Sequence[object], fabric: Fabric) -> None:

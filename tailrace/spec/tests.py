@@ -269,6 +269,9 @@ class Matrix(Traffic):
         validate_default=False,
         description="the Linux interface at the far end of each one's cable, for north/south",
     )
+    runs_in: Literal["process", "machine"] = Field(
+        "process", description="where the functions live; machines have vhost-user ports and virtual functions"
+    )
     frames: Frames = Field([64, 1518], validate_default=False, description="each is measured on its own")
     rate: Rate = Field(
         units.Rate(fraction=0.9),

@@ -64,6 +64,13 @@ def make_folders(state: State, groups: Mapping[str, int | None]) -> None:
         folders[name].give(0o770, owner.st_uid, owner.st_gid if group is None else group)
 
 
+def listening_at(state: State, name: str, group: int) -> Path:
+    """Where a guest of a group makes the socket of a port, in a folder that is made for it; it may pass to there."""
+    folder = make_folder(state, name, group)
+    let_pass(state.sockets, group)
+    return folder / "port.sock"
+
+
 def group_for(state: State, function: str) -> int:
     """The number of the group of one function. It is no other's, so that no function can enter another's folder; but
     where the switch has no user of its own, that of the folder of sockets. Raises Failure."""

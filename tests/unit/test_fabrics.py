@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -14,9 +15,11 @@ from tailrace.fabric.fit import check_fits, words_beyond
 from tailrace.fabric.kinds import KINDS, check_installed, parse_fabrics, parse_interface
 from tailrace.fabric.network import Network
 from tailrace.functions.process import inside
+from tailrace.functions.program import BUFFERS_MIB
 from tailrace.functions.runtime import Instance
 from tailrace.measure.stand import Placed, Scene, SceneFunction, placement
 from tailrace.process import programs
+from tailrace.resources import hugepages
 from tailrace.resources.topology import Cpu
 from tailrace.spec.load import parse_spec
 from tailrace.state.record import Record, State
@@ -235,3 +238,32 @@ def test_only_a_function_on_an_interface_of_linux_has_capabilities(monkeypatch: 
         "CAP_NET_RAW",
         "CAP_IPC_LOCK",
     ]
+
+
+@pytest.mark.parametrize(
+    ("fabric", "interface", "ends", "said"),
+    [
+        ("tailrace", "memif", None, "machines have vhost-user ports here, .* but no memif"),
+        ("linux-bridge", "tap", None, "machines have vhost-user ports here, .* but no tap"),
+        ("direct", "vhost-user", None, "direct joins no machines"),
+        ("tailrace", "vhost-user", "veth", None),
+        ("ovs-dpdk", "vhost-user", None, None),
+    ],
+)
+def test_machines_are_behind_switches(
+    fabric: str, interface: Interface, ends: Interface | None, said: str | None
+) -> None:
+    machines = replace(scene(2, interface, ends), runs="machine")
+    if said is None:
+        placement(machines, KINDS[fabric], cpus(2), real_time=True)
+    else:
+        with pytest.raises(Mistake, match=said):
+            placement(machines, KINDS[fabric], cpus(2), real_time=True)
+    placement(replace(scene(0, interface), runs="machine"), KINDS[fabric], cpus(2), real_time=True)
+
+
+def test_the_memory_of_machines_is_in_huge_pages_whole() -> None:
+    plain, machines = scene(2), replace(scene(2), runs="machine")
+    (function, _) = machines.functions
+    more = machines.pages(KINDS["tailrace"]) - plain.pages(KINDS["tailrace"])
+    assert more == 2 * (function.memory_bytes - (BUFFERS_MIB << 20) >> 20) // hugepages.PAGE_MIB

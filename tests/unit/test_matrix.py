@@ -18,6 +18,7 @@ from tester_results import result, stream
 
 from tailrace.cli.matrix import PLAN, MatrixOptions, _resume
 from tailrace.errors import Failure, Mistake
+from tailrace.functions.machine import InMachine
 from tailrace.measure import matrix as the_matrix
 from tailrace.measure import stand as the_stand
 from tailrace.measure.floors import floors_seconds
@@ -114,6 +115,22 @@ def test_what_cannot_be_had_says_why(monkeypatch: pytest.MonkeyPatch) -> None:
     assert len(reasons) == 6
 
 
+def test_machines_that_this_machine_cannot_have_say_why(monkeypatch: pytest.MonkeyPatch) -> None:
+    def missing(_self: object) -> None:
+        raise Mistake("no image of machines; make one with `tailrace image build`")
+
+    monkeypatch.setattr(InMachine, "check", missing)
+    monkeypatch.setattr(the_stand, "usable_cpus", lambda: Usable([Cpu(number, core=number) for number in range(2)]))
+    changed = {name: replace(kind, installed=lambda: None) for name, kind in the_matrix.MATRIX_KINDS.items()}
+    monkeypatch.setattr(the_matrix, "MATRIX_KINDS", changed)
+    test = matrix(
+        runs_in="machine", fabrics=["tailrace"], interfaces=["vhost-user"], patterns=["P2P", "PVP"], frames=[64]
+    )
+    (wanted,), ((cell, reason),) = left(test)
+    assert [each.pattern for each in wanted] == ["P2P"], "it has no function"
+    assert (cell.pattern, reason) == ("PVP", "no image of machines; make one with `tailrace image build`")
+
+
 def test_functions_are_one_to_eight() -> None:
     found = cells(matrix(fabrics=["direct"], interfaces=["vhost-user"], patterns=["east/west"], frames=[64]))
     assert [cell.functions for cell in found] == list(range(1, 9))
@@ -167,7 +184,7 @@ def run_matrix(
 
     @contextmanager
     def standing(*_: Any) -> Iterator[Any]:
-        yield SimpleNamespace(tester=None, check=lambda: None, version=dict)
+        yield SimpleNamespace(tester=None, check=lambda: None, version=dict, notes=())
 
     def measured(session: Any, case: Any) -> Trial:
         traffic = {"name": case.name, **case.profile.kind._asdict(), "functions": case.functions}
@@ -256,7 +273,7 @@ def test_a_cell_has_a_no_loss_rate_only_if_its_trial_bore_it_out(
 
     @contextmanager
     def standing(*_: Any) -> Iterator[Any]:
-        yield SimpleNamespace(tester=tester, check=lambda: None, version=dict)
+        yield SimpleNamespace(tester=tester, check=lambda: None, version=dict, notes=())
 
     monkeypatch.setattr(the_stand, "usable_cpus", lambda: Usable([Cpu(number, core=number) for number in range(4)]))
     monkeypatch.setattr(the_matrix, "standing", standing)
