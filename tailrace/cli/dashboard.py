@@ -97,7 +97,8 @@ def _record(options: DashboardOptions) -> tuple[Recorder | None, Record | None]:
         return Recorder(options.record, limit), Record(options.record, recording=True)
     if options.replay:
         record = Record(options.replay, recording=False)
-        record.document()
+        if not record.document()["parts"]:
+            raise Mistake(f"{options.replay}: nothing was recorded in it, or it was cut short before its first picture")
         return None, record
     return None, None
 

@@ -145,6 +145,9 @@ class Feed:
             why = "no switch is up; start one with `tailrace up SPEC`"
         except TailraceError as error:
             document, why = None, str(error)
+        except KeyError as error:
+            lacking = f"it counts no {error.args[0]}"
+            document, why = None, f"the switch that is up is of another version of Tailrace ({lacking}); look with that"
         if document is None:
             self._pictures = Pictures()
             return nothing(why)

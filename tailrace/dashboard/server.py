@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import socket
 import ssl
 from collections.abc import AsyncIterator
@@ -128,7 +129,10 @@ def listen_on(host: str, port: int) -> socket.socket:
         family = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0][0]
         listening = socket.create_server((host, port), family=family)
     except (OSError, UnicodeError) as error:  # a name may be none that can be looked up
-        why = error.strerror if isinstance(error, OSError) else "no host has such a name"
+        why = "no host has such a name"
+        if isinstance(error, OSError):  # of an address Python's text names it again
+            number = error.errno or 0
+            why = os.strerror(number) if number > 0 else error.strerror or str(error)
         raise Mistake(f"{authority(host, port)}: cannot listen there ({why}); choose another with --listen") from None
     listening.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, _STUCK_MS)
     return listening

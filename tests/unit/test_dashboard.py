@@ -22,7 +22,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as some
-from served_dashboard import BEARER, FACTS, TOKEN, Heard, MadeUp, Tables, ask, at, hop, queue, served
+from served_dashboard import BEARER, FACTS, RATES, TOKEN, Heard, MadeUp, Tables, ask, at, hop, queue, served
 
 from tailrace.cli.dashboard import DashboardOptions, dashboard
 from tailrace.dashboard import server
@@ -336,6 +336,20 @@ def test_why_there_is_nothing_to_see(port: int, sampler: MadeUp) -> None:
             _, document = next(stream)
 
 
+def test_a_switch_that_counts_something_else(port: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    with events(port) as stream:
+        next(stream)
+        for each in RATES.values():
+            monkeypatch.delitem(each, "waiting_packets", raising=False)
+        document: dict[str, Any] = {"up": True}
+        while document.get("up", True):
+            _, document = next(stream)
+        assert "of another version of Tailrace (it counts no waiting_packets)" in document["why"]
+        monkeypatch.undo()
+        while not document.get("up"):
+            _, document = next(stream)
+
+
 def test_events_are_part_of_the_picture(sampler: MadeUp) -> None:
     heard = Heard({"3": {"time": "2026-11-27T10:36:31.428Z", "kind": "port.gone", "level": "alarm", "about": "wan"}})
     with served(sampler, heard, rules=Rules(rules=())) as port, events(port) as stream:
@@ -554,7 +568,7 @@ def test_where_it_cannot_listen(monkeypatch: pytest.MonkeyPatch, tmp_path: Path)
     monkeypatch.setenv("TAILRACE_STATE", str(tmp_path / "state"))
     with socket.create_server(("127.0.0.1", 0)) as other:
         taken = f"127.0.0.1:{other.getsockname()[1]}"
-        with pytest.raises(Mistake, match=f"{taken}: cannot listen there"):
+        with pytest.raises(Mistake, match=rf"{taken}: cannot listen there \(Address already in use\)"):
             dashboard(DashboardOptions(taken, None))
     for wrong in ("9753", "127.0.0.1:", ":9753", "127.0.0.1:99999"):
         with pytest.raises(Mistake, match="--listen"):

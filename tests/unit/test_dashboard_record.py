@@ -89,6 +89,16 @@ def test_what_is_no_record(tmp_path: Path) -> None:
         dashboard(DashboardOptions("127.0.0.1:0", None, record=file, replay=file))
 
 
+@pytest.mark.parametrize(
+    "content", [b"", b'{"tailrace":1', b'{"tailrace":1}\n{"at":1'], ids=["none", "head", "picture"]
+)
+def test_one_without_a_picture_is_said(tmp_path: Path, content: bytes) -> None:
+    file = tmp_path / "record"
+    file.write_bytes(content)
+    with pytest.raises(Mistake, match=f"{file}: nothing was recorded in it, or it was cut short before its first"):
+        dashboard(DashboardOptions("127.0.0.1:0", None, replay=file))
+
+
 def test_a_full_disk_ends_the_record_alone(tmp_path: Path, clock: list[float]) -> None:
     recorder = Recorder(tmp_path / "record", 1 << 20)
     recorder._file.close()
