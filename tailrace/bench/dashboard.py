@@ -45,7 +45,6 @@ _NOBODY = "198.18.0.1/32"
 """Sends nothing."""
 RATE = 10.0
 """Packets a second of each chain, each way."""
-HEAP_SPEED = 10
 _STATIC = Path(dashboard.__file__).parent / "static"
 _SETTLE = 3.0
 _PATIENCE = 60.0
@@ -89,7 +88,9 @@ class DashboardPlan:
     deaths: int = 0
     """Times that a function is killed."""
     heap: float = 0.0
-    """Seconds for which the page's heap is watched, at HEAP_SPEED times its speed."""
+    """Seconds for which the page's heap is watched …"""
+    speed: int = 10
+    """… at so many times its speed."""
     netdata: bool = False
     """Netdata is measured in turn."""
 
@@ -101,6 +102,7 @@ class DashboardPlan:
             ("changes", self.changes, 1, 1000),
             ("deaths", self.deaths, 0, KEPT),
             ("heap", self.heap, 0, 86400),
+            ("speed", self.speed, 1, 100),
         ):
             if not least <= value <= most:
                 raise Mistake(f"--{name} {value:g}: expected {least} to {most}")
@@ -150,13 +152,14 @@ def run(plan: DashboardPlan, folder: Path, report: Reporter) -> DashboardResult:
                     with netdata(setting, made) if plan.netdata else nullcontext() as peer:
                         figures |= _changes(plan, node, tester, page, peer)
                         if peer:
-                            figures["netdata_percent"] = peer.percent(plan.seconds)
+                            main, all_of_it = peer.percent(plan.seconds)
+                            figures |= {"netdata_percent": main, "netdata_with_plugins_percent": all_of_it}
                     if plan.deaths:
                         report.stage("alarms", plan.total_seconds)
                         figures |= _deaths(plan, node, page)
                 if plan.heap:
                     report.stage("the heap and the memory", plan.total_seconds)
-                    with looked_at(link, HEAP_SPEED) as page:
+                    with looked_at(link, plan.speed) as page:
                         figures |= _memory(plan, tester, process.pid, page)
         finally:
             node.command("down")
@@ -322,7 +325,7 @@ def _watch(counters: Page, changed: list[float]) -> None:
 def _memory(plan: DashboardPlan, tester: Tester, server: int, page: Browser) -> dict[str, float]:
     """The page's heap after a collection and the server's memory, once a minute of history is full and at the end."""
     _traffic(plan, tester, plan.heap + 120)
-    time.sleep(60 / HEAP_SPEED + _SETTLE)
+    time.sleep(60 / plan.speed + _SETTLE)
 
     def used() -> dict[str, float]:
         page.evaluate("bench.frames = []")

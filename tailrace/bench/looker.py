@@ -62,10 +62,13 @@ _FASTER = """(listener => {
 
 
 @contextmanager
-def dashboard_of(folder: Path, within: Sequence[str] = ()) -> Iterator[tuple[subprocess.Popen[str], str]]:
+def dashboard_of(
+    folder: Path, *options: str, within: Sequence[str] = ()
+) -> Iterator[tuple[subprocess.Popen[str], str]]:
     """`tailrace dashboard` of a state folder, and its link. `within`: what is put before the command, as `nice`."""
     isolated = ["-I"] if sys.flags.isolated else []
-    words = [*within, sys.executable, *isolated, "-m", "tailrace.cli.main", "dashboard", "--listen", "127.0.0.1:0"]
+    command = [*within, sys.executable, *isolated, "-m", "tailrace.cli.main", "dashboard"]
+    words = [*command, "--listen", "127.0.0.1:0", *options]
     with subprocess.Popen(
         words,
         stdout=subprocess.PIPE,

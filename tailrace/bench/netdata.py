@@ -22,7 +22,7 @@ from tailrace.bench.setting import Setting, check_alive
 from tailrace.errors import Failure
 from tailrace.fabric.network import Network
 from tailrace.process.plain import plain
-from tailrace.process.process import Limits, cpu_seconds, undisturbed
+from tailrace.process.process import Limits, cpu_seconds, descendants, undisturbed
 from tailrace.process.programs import system_program
 from tailrace.state.record import Process
 
@@ -66,13 +66,21 @@ class Netdata:
         self.send()
         return (self._wait(lambda known: known is not None and known > 0) - began) * 1e3
 
-    def percent(self, seconds: float) -> float:
-        """Per cent of a core, asked once a second; of plugins that are processes of their own nothing."""
-        before, began = cpu_seconds(self.process.pid), time.monotonic()
+    def percent(self, seconds: float) -> tuple[float, float]:
+        """Per cent of a core, asked once a second: of its main process, and with the plugins that are processes of
+        their own."""
+        before, began = self._used(), time.monotonic()
         while (done := time.monotonic() - began) < seconds:
             self.received()
             time.sleep(min(1.0, seconds - done))
-        return (cpu_seconds(self.process.pid) - before) / (time.monotonic() - began) * 100
+        now, each = self._used(), 100 / (time.monotonic() - began)
+        grown = {pid: used - before.get(pid, 0.0) for pid, used in now.items()}
+        return grown[self.process.pid] * each, sum(grown.values()) * each
+
+    def _used(self) -> dict[int, float]:
+        """CPU seconds of each process of it, by pid."""
+        pid = self.process.pid
+        return {each: cpu_seconds(each) for each in (pid, *descendants(pid))}
 
     def send(self) -> None:
         for _ in range(_FRAMES):

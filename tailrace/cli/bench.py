@@ -505,12 +505,14 @@ def dashboard(
     seconds: Annotated[float, typer.Option(metavar="S", help="How long is looked on.")] = 20.0,
     changes: Annotated[int, typer.Option(metavar="N", help="Changes of a counter that are timed.")] = 30,
     deaths: Annotated[int, typer.Option(metavar="N", help="Times that a function is killed, and its alarm timed.")] = 0,
-    heap: Annotated[float, typer.Option(metavar="S", help="How long the page's heap is watched, at 10 x speed.")] = 0,
+    heap: Annotated[float, typer.Option(metavar="S", help="How long the page's heap is watched, at --speed.")] = 0,
+    speed: Annotated[int, typer.Option(metavar="N", help="How many times as fast the page lives then.")] = 10,
     netdata: Annotated[
         bool, typer.Option("--netdata", help="Time Debian's Netdata in turn, until its HTTP interface has a change.")
     ] = False,
     hop: Annotated[
-        int, typer.Option(metavar="PAIRS", help="Instead: a hop with the page open and without, so often in turn.")
+        int,
+        typer.Option(metavar="PAIRS", help="Instead: a hop with the page open, of a record, and without, in turn."),
     ] = 0,
     as_json: JsonOption = False,
 ) -> None:
@@ -529,7 +531,8 @@ def dashboard(
     heap (after a collection) and the server's memory were before and after.
 
     --hop measures what looking costs the switch: cycles a packet of a saturated hop as in `bench hop`, with the page
-    open ÷ without, in turn. On two CPUs the page shares the guests', so packets a second say nothing of the switch.
+    open ÷ with the page playing a record of it ÷ without, in turn. On two CPUs the page shares the guests', so packets
+    a second say nothing of the switch; a record takes as much of that CPU, but nobody reads the switch's counters.
     """
     if hop:
         finish(
@@ -544,7 +547,7 @@ def dashboard(
             as_json=as_json,
         )
     finish(
-        lambda: bench_dashboard.DashboardPlan(chains, ports, seconds, changes, deaths, heap, netdata),
+        lambda: bench_dashboard.DashboardPlan(chains, ports, seconds, changes, deaths, heap, speed, netdata),
         bench_dashboard.run,
         dashboard_table,
         as_json=as_json,

@@ -83,7 +83,8 @@ def test_the_peer_is_asked_until_it_knows(peer: tuple[Peer, Netdata]) -> None:
     assert 0 < netdata.change() < 10_000
     assert server.since == 4, "as soon as it knows"
     assert all("chart=net.veth0&dimensions=received&after=-1" in each for each in server.asked)
-    assert netdata.percent(0.1) >= 0
+    main, with_plugins = netdata.percent(0.1)
+    assert 0 <= main <= with_plugins
 
 
 @pytest.mark.parametrize("answer", [b"", b"[", b"{}1", b'["x"]', b"[[1]]", b'{"a": 1}', b"7", b"\xff", b"[" * 100_000])
@@ -136,9 +137,20 @@ def test_what_cannot_be_measured(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_the_hop_is_measured_with_and_without_the_page(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr(looking, "CHROMIUM", "/usr/bin/chromium")
     plan = looking.LookingPlan(pairs=3, seconds=1.0)
-    assert [side.name for side in plan.sides(tmp_path)] == [looking.OPEN, looking.NONE]
-    (ratio,) = looking.RATIOS
-    assert ratio.of({looking.OPEN: {"cycles_per_packet": 101.0}, looking.NONE: {"cycles_per_packet": 100.0}}) == 1.01
+    assert [side.name for side in plan.sides(tmp_path)] == [looking.OPEN, looking.RECORD, looking.NONE]
+    cycles = {looking.OPEN: 102.0, looking.RECORD: 100.0, looking.NONE: 50.0}
+    figures = {name: {"cycles_per_packet": value} for name, value in cycles.items()}
+    assert [ratio.of(figures) for ratio in looking.RATIOS] == [1.02, 2.04]
+
+
+def test_a_record_is_played_from_where_a_switch_is_seen(tmp_path: Path) -> None:
+    record = tmp_path / "record"
+    record.write_text('{"tailrace":1}\n{"at":3.000,"whole":{"up":false,"why":"no switch"}}\n')
+    with pytest.raises(Failure, match="no picture of the switch"):
+        looking._first_up(record)
+    with record.open("a") as file:
+        file.write('{"at":4.125,"change":{"why":null,"up":true}}\n{"end":true}\n')
+    assert looking._first_up(record) == 4.125
 
 
 def test_a_function_dies_again_and_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
