@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import suppress
 
 from pydantic_core import to_json
@@ -47,6 +47,8 @@ class Feed:
         self._document: Document | None = None
         self._whole = self._change = b""
         self._news = asyncio.Condition()
+        self._reading = asyncio.Lock()
+        """Of the sampler, which serves one at a time."""
         self._glanced = self._summed = float("-inf")
         self._glance: tuple[Document, Totals] | None = None
         self.followers = 0
@@ -86,7 +88,8 @@ class Feed:
                 async with self._news:
                     await self._news.wait_for(lambda: self._wanted)
             began = loop.time()
-            document = self._take() if self._sampler.at_hand() else await asyncio.to_thread(self._take)
+            async with self._reading:
+                document = self._take() if self._sampler.at_hand() else await asyncio.to_thread(self._take)
             if document is not None:
                 document["events"] = self._alarms.look(document, self._events.latest)
                 if self._recorder and self._recorder.why:
@@ -117,6 +120,12 @@ class Feed:
             self._glance = None
         elif self._glance is None or now - self._summed >= SELDOM - EVERY:
             self._glance, self._summed = (document, self._pictures.totals()), now
+
+    async def counters(self, kind: str, names: Sequence[str]) -> dict[str, dict[str, int]]:
+        """All that is counted of a hop (`CHAIN/N`) or of ports' queues, since each began. Nothing where pictures have
+        not been taken lately."""
+        async with self._reading:
+            return self._sampler.counters(kind, names) if self._document is not None else {}
 
     async def follow(self) -> AsyncIterator[bytes]:
         """Server-sent events: `whole`, a document, and `change`, a merge patch of the last one."""

@@ -16,7 +16,7 @@ import uvicorn
 from starlette.applications import Starlette
 from starlette.middleware import Middleware
 from starlette.requests import Request
-from starlette.responses import PlainTextResponse, Response, StreamingResponse
+from starlette.responses import JSONResponse, PlainTextResponse, Response, StreamingResponse
 from starlette.routing import Route
 from starlette.types import Receive, Scope, Send
 
@@ -40,6 +40,8 @@ from tailrace.observe.snapshot import Sampler
 MOST_FOLLOWERS = 200
 _STUCK_MS = 10_000
 """A client that takes nothing for so long is let go."""
+_MOST_NAMES = 64
+"""Slots whose counters are asked for at once."""
 _STATIC = Path(__file__).parent / "static"
 _TYPES = {".html": "text/html", ".js": "text/javascript", ".css": "text/css", ".svg": "image/svg+xml"}
 
@@ -83,6 +85,12 @@ def application(shown: Shown, token: str, listen: str) -> Starlette:
             return PlainTextResponse("Too many look on.\n", 503, {"Retry-After": "5"})
         return _Stream(feed, admitted)
 
+    async def counters(request: Request) -> Response:
+        kind, names = request.query_params.get("kind", ""), request.query_params.getlist("name")[:_MOST_NAMES]
+        if kind not in ("hop", "queue"):
+            return JSONResponse({"error": "Expected the kind hop or queue."}, 404)
+        return JSONResponse({"counters": await feed.counters(kind, names)})
+
     @asynccontextmanager
     async def running(_: Starlette) -> AsyncIterator[None]:
         tasks = [asyncio.create_task(feed.run()), asyncio.create_task(overview.run())]
@@ -98,6 +106,7 @@ def application(shown: Shown, token: str, listen: str) -> Starlette:
         routes=[
             Route("/", page),
             Route("/stream", stream),
+            Route("/api/counters", counters, methods=["GET"]),
             *routes(shown.places, host, measurement, control=shown.control),
             *overview.routes(),
             *nodes.routes(shown.remotes),

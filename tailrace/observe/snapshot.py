@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import select
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -123,6 +124,18 @@ class Sampler:
         are still the same only what is asked for is read, until the next snapshot."""
         page = self._page
         return [] if page is None else [(live and page.live(kind)) or page.table(kind) for kind in kinds]
+
+    def counters(self, kind: str, names: Sequence[str]) -> dict[str, dict[str, int]]:
+        """All counters of the slots of these names, or whose names begin so (`PORT` of `PORT/0`), as they are now, just
+        after a snapshot; nothing while no switch is up."""
+        if self._page is None:
+            return {}
+        table = self._page.live(kind) or self._page.table(kind)
+        return {
+            slot: {counter: column[row] for counter, column in table.columns.items()}
+            for row, (slot, _) in enumerate(table.slots)
+            if slot in names or slot.rpartition("/")[0] in names
+        }
 
     def _look(self) -> Page | None:
         """The page of the switch that is up."""

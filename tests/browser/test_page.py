@@ -174,7 +174,14 @@ def test_what_is_known_of_a_hop_and_of_a_place(page: Browser, tmp_path: Path) ->
     press(page, "hop firewall to nat", "Enter")
     wait_until(lambda: "firewall to nat" in page.evaluate(text))
     cells = "[...document.querySelectorAll('.detail tbody tr')].map(e => [...e.children].map(e => e.textContent))"
-    forward, back, *ports = page.evaluate(cells)
+    wait_until(lambda: ["packets"] in [row[:1] for row in page.evaluate(cells)])
+    forward, back, *others = page.evaluate(cells)
+    counters = {row[0]: row[1:] for row in others if len(row) == 3}
+    assert set(counters) == {"packets", "bytes", "drop receiver full"}, "what has never dropped anything is left out"
+    packets, dropped = counters["packets"], counters["drop receiver full"]
+    assert int(packets[0].replace(",", "")) > int(packets[1].replace(",", "")) > int(dropped[0].replace(",", "")) > 0
+    assert dropped[1] == "0"
+    ports = [row for row in others if len(row) > 3]
     assert (forward[0], back[0]) == ("forward", "back")
     assert (forward[1][-1], forward[3][-1], back[1][-1]) == ("M", "k", "k")
     assert forward[5].startswith("receiver full ")
@@ -188,6 +195,7 @@ def test_what_is_known_of_a_hop_and_of_a_place(page: Browser, tmp_path: Path) ->
         "document.querySelector('[aria-label=\"place wan\"]').dispatchEvent(new MouseEvent('click', {bubbles: true}))"
     )
     wait_until(lambda: page.evaluate("document.querySelectorAll('.detail').length") == 2)
+    wait_until(lambda: any(row[0] == "sent packets" and len(row) == 2 for row in page.evaluate(cells)))
     press(page, "close wan", "Escape")
     wait_until(lambda: page.evaluate("document.activeElement.getAttribute('aria-label')") == "place wan")
     wait_until(lambda: page.evaluate("document.querySelectorAll('.detail').length") == 1)

@@ -7,7 +7,7 @@ import os
 import threading
 import time
 from collections import defaultdict
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -130,6 +130,12 @@ class MadeUp:
         self.live.append(live)
         slots = at(self._now, self.rates)
         return [replace(self._tables[kind].of(slots, kind), live=live) for kind in kinds]
+
+    def counters(self, kind: str, names: Sequence[str]) -> dict[str, dict[str, int]]:
+        slots = at(self._now, self.rates)
+        return {
+            key[1]: slots[key] for key in slots if key[0] == kind and {key[1], key[1].rpartition("/")[0]} & {*names}
+        }
 
 
 @dataclass

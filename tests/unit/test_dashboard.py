@@ -308,6 +308,23 @@ def test_the_stream_is_a_whole_and_then_changes(port: int, sampler: MadeUp) -> N
     assert document["time"] > document["seconds"] > 0.9
 
 
+def test_counters_of_a_hop_and_of_ports(port: int) -> None:
+    def asked(query: str) -> Any:
+        answer = ask(port, f"/api/counters?{query}", BEARER)
+        assert answer.status == 200
+        return json.loads(answer.text)["counters"]
+
+    assert asked("kind=hop&name=voice/1") == {}, "nobody looks"
+    with events(port) as stream:
+        next(stream)
+        (found,) = asked("kind=hop&name=voice/1").values()
+        assert found["forward_packets"] > found["back_packets"] > 0
+        assert set(asked("kind=queue&name=nat.0&name=wan")) == {"nat.0/0", "wan/0"}
+        assert asked("kind=queue&name=none") == asked("kind=hop") == {}
+    assert ask(port, "/api/counters?kind=worker", BEARER).status == 404
+    assert ask(port, "/api/counters?kind=hop&name=voice/1").status == 401
+
+
 def test_nobody_looks_so_nothing_is_taken(port: int, sampler: MadeUp) -> None:
     with events(port) as stream:
         next(stream)

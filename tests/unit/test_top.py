@@ -276,11 +276,15 @@ def test_a_watcher_follows_the_switch_through_an_end_and_a_new_beginning(tmp_pat
             found = sampler.snapshot()
             assert found is not None
             assert found.of("queue") == {"p/0": {"received_packets": packets}}
+            for name in ("p", "p/0"):
+                assert sampler.counters("queue", [name]) == {"p/0": {"received_packets": packets}}
+            assert sampler.counters("queue", ["p/1", ""]) == {}
             assert found.facts.version is None, "nobody answers at the control socket"
         finally:
             child.kill()
             child.wait()
         assert sampler.snapshot() is None
+        assert sampler.counters("queue", ["p"]) == {}
 
 
 def test_a_switch_of_another_version_is_said(tmp_path: Path) -> None:

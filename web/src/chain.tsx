@@ -45,7 +45,7 @@ export function ChainCard({ name, chain: now, node, many }: { name: string; chai
 	return (
 		<section class={`card chain ${isLosing(chain) ? "losing" : ""}`} aria-labelledby={`chain-${name}`}>
 			{drawn}
-			{chosen && <Detail id={`detail-${name}`} chosen={chosen} places={places} chain={chain} node={node} close={close} />}
+			{chosen && <Detail id={`detail-${name}`} name={name} chosen={chosen} places={places} chain={chain} node={node} close={close} />}
 			<ExportGraph name={name} graph={() => frame.current?.querySelector("svg") ?? null} figures={() => ({ name, ...chain, states })} />
 		</section>
 	);

@@ -1,5 +1,5 @@
 // The last minute as lines, or as areas on one another.
-import { useEffect, useRef } from "preact/hooks";
+import { useEffect, useRef, useState } from "preact/hooks";
 import uPlot from "uplot";
 import { Card } from "./card";
 import { colour, escaped, Export, svg, type Drawn } from "./export";
@@ -21,9 +21,13 @@ interface Props {
 	pairs?: boolean; // two lines after each other are two ways of one thing
 }
 
+function wordOf(unit: keyof Flow): string {
+	return unit === "packets" ? "pps" : "bps";
+}
+
 function plot({ unit, stacked, pairs }: Props, names: string[], box: HTMLElement): uPlot {
 	const axis = { stroke: () => colour("--soft"), grid: { stroke: () => colour("--line"), width: 1 }, ticks: { show: false } };
-	const word = unit === "packets" ? "pps" : "bps";
+	const word = wordOf(unit);
 	const ownOf = (plot: uPlot, series: number, at: number) => {
 		const above = stacked ? (plot.data[series + 1]?.[at] ?? 0) : 0;
 		return (plot.data[series]?.[at] ?? 0) - above;
@@ -89,14 +93,28 @@ function drawn({ id, unit, stacked }: Props, names: string[], plot: uPlot | null
 	};
 }
 
+const DARK = matchMedia("(prefers-color-scheme: dark)");
+
+function useDark(): boolean {
+	const [dark, setDark] = useState(DARK.matches);
+	useEffect(() => {
+		const look = () => setDark(DARK.matches);
+		DARK.addEventListener("change", look);
+		return () => DARK.removeEventListener("change", look);
+	}, []);
+	return dark;
+}
+
 export function Chart(props: Props) {
-	const { id, title, history, of, unit } = props;
+	const { id, title, history, of, unit, stacked } = props;
 	const box = useRef<HTMLDivElement>(null);
 	const chart = useRef<uPlot | null>(null);
 	const last = history[history.length - 1];
 	const names = last ? [...of(last).keys()] : [];
 	const key = `${unit} ${names.join()}`;
+	const sum = last && stacked ? [...of(last).values()].reduce((sum, flow) => sum + flow[unit], 0) : null;
 
+	const dark = useDark();
 	useEffect(() => {
 		if (!box.current) return;
 		const made = plot(props, names, box.current);
@@ -107,13 +125,18 @@ export function Chart(props: Props) {
 			observer.disconnect();
 			made.destroy();
 		};
-	}, [key]);
+	}, [key, dark]); // a legend has the colours that it was made with
 
 	// A pixel is a tenth of a second or so: more often there is nothing new to see.
-	useEffect(() => chart.current?.setData(dataOf(props, names)), [Math.floor((last?.time ?? 0) / DRAW), key]);
+	useEffect(() => chart.current?.setData(dataOf(props, names)), [Math.floor((last?.time ?? 0) / DRAW), key, dark]);
 
 	return (
 		<Card id={id} title={title}>
+			{sum !== null && (
+				<p class="soft">
+					together <b>{amount(sum, wordOf(unit))}</b>
+				</p>
+			)}
 			<div ref={box} class="plot" />
 			<Export of={() => drawn(props, names, chart.current)} />
 		</Card>

@@ -1,6 +1,12 @@
 // What is known of one hop or one place of a chain, once it is chosen in the graph.
+import { useContext } from "preact/hooks";
+import { useAsked } from "./ask";
+import { Problem } from "./card";
 import { rateOf, totalOf, type Chain, type Drops, type Node, type Port, type Way, type Worker } from "./picture";
+import { Replaying } from "./replay";
 import { percent, short, sorted } from "./words";
+
+const EVERY_MS = 1000;
 
 /** A hop by its number, or a place by its position. */
 export interface Chosen {
@@ -10,6 +16,7 @@ export interface Chosen {
 
 interface Props {
 	id: string;
+	name: string; // the chain's
 	chosen: Chosen;
 	places: string[];
 	chain: Chain;
@@ -17,9 +24,9 @@ interface Props {
 	close: () => void;
 }
 
-export function Detail({ id, chosen, places, chain, node, close }: Props) {
+export function Detail({ id, name, chosen, places, chain, node, close }: Props) {
 	const { kind, at } = chosen;
-	const [, hop] = Object.entries(chain.hops).sort(([a], [b]) => Number(a) - Number(b))[at] ?? [];
+	const [number, hop] = Object.entries(chain.hops).sort(([a], [b]) => Number(a) - Number(b))[at] ?? [];
 	const ends = kind === "hop" ? [places[at], places[at + 1]] : [places[at]];
 	const ports = [...new Set(ends.flatMap((place) => (place === undefined ? [] : (node.functions[place]?.ports ?? [place]))))];
 	const title = ends.join(" to ");
@@ -32,7 +39,9 @@ export function Detail({ id, chosen, places, chain, node, close }: Props) {
 				</button>
 			</header>
 			{kind === "hop" && hop && <Ways hop={hop} />}
+			{kind === "hop" && hop && <Counters kind="hop" names={[`${name}/${number}`]} label="counters of the hop" />}
 			<Ports ports={ports.flatMap((name): [string, Port][] => (node.ports[name] ? [[name, node.ports[name]]] : []))} />
+			{kind === "place" && ports.length > 0 && <Counters kind="queue" names={ports} label="counters of its ports" />}
 			<Bursts workers={node.workers} />
 		</section>
 	);
@@ -85,6 +94,38 @@ function Ports({ ports }: { ports: [string, Port][] }) {
 		name, state || "–", short(waiting), short(received.packets), short(sent.packets), short(rateOf(drops)), reasons(drops),
 	]);
 	return <Figures label="its ports" head={["port", "state", "queue depth", "rx pps", "tx pps", "drops/s", "reasons"]} rows={rows} />;
+}
+
+type Counted = Record<string, number>;
+
+/** What is counted of a hop by direction, or of ports by queue: all that has ever happened, and what passes in any case. */
+function columnsOf(kind: "hop" | "queue", slots: Record<string, Counted>): [string, Counted][] {
+	if (kind === "queue") return sorted(slots);
+	const [hop] = Object.values(slots);
+	if (!hop) return [];
+	return ["forward", "back"].map((way) => {
+		const own = Object.entries(hop).filter(([counter]) => counter.startsWith(`${way}_`));
+		return [way, Object.fromEntries(own.map(([counter, value]) => [counter.slice(way.length + 1), value]))];
+	});
+}
+
+/** The counters as the switch has them, once a second. */
+function Counters({ kind, names, label }: { kind: "hop" | "queue"; names: string[]; label: string }) {
+	const replaying = useContext(Replaying);
+	const query = new URLSearchParams([["kind", kind], ...names.map((name) => ["name", name])]);
+	const { value, error } = useAsked<{ counters: Record<string, Counted> }>(replaying ? null : `counters?${query}`, EVERY_MS);
+	if (replaying) return <p class="soft">A record has rates and drops, and no other counters.</p>;
+	const columns = columnsOf(kind, value?.counters ?? {});
+	const counters = [...new Set(columns.flatMap(([, counted]) => Object.keys(counted)))];
+	const rows = counters
+		.filter((counter) => /(packets|bytes)$/.test(counter) || columns.some(([, counted]) => counted[counter]))
+		.map((counter) => [counter.replaceAll("_", " "), ...columns.map(([, counted]) => (counted[counter] ?? 0).toLocaleString("en"))]);
+	return (
+		<>
+			<Problem error={error} />
+			{rows.length > 0 && <Figures label={label} head={["counter", ...columns.map(([name]) => name)]} rows={rows} />}
+		</>
+	);
 }
 
 /** How the workers' bursts are spread by size: a port may be polled by any of them. */

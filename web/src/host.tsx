@@ -1,6 +1,6 @@
 // Host: what each CPU does and is for, huge pages, temperatures, and whether the machine is as it was tuned.
 import { useAsked } from "./ask";
-import { Card, Problem } from "./card";
+import { Card, Problem, Sentence } from "./card";
 import type { Node } from "./picture";
 import { Share, Table, type Column } from "./table";
 import { short } from "./words";
@@ -106,7 +106,14 @@ function columnsOf(node: Node | null, cpus: Cpu[]): Column<Cpu>[] {
 }
 
 function Verified({ why, profile, counts, lost, places }: Verify) {
-	if (why) return <Card id="verify" title="Tuning"><p class="soft">{why}</p></Card>;
+	if (why)
+		return (
+			<Card id="verify" title="Tuning">
+				<p class="soft">
+					<Sentence text={why} />
+				</p>
+			</Card>
+		);
 	const said = Object.entries(counts ?? {}).filter(([, count]) => count);
 	return (
 		<Table id="verify" title={`Tuning: profile ${profile}`} rows={places ?? []} columns={PLACES} keyOf={({ place }) => place} empty="Every place is as it was set.">

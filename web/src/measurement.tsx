@@ -1,6 +1,6 @@
 // Latency and soak: the measurement that is under way, or the last one, as its run folder has it so far.
 import { useAsked } from "./ask";
-import { Card, Problem } from "./card";
+import { Card, Problem, Sentence } from "./card";
 import { HeatMap, type Heat } from "./heat";
 import { Table, type Column } from "./table";
 import { microseconds, percent, short } from "./words";
@@ -77,7 +77,7 @@ const SLOWEST: Column<Slow>[] = [
 export function Measurement() {
 	const { value, error } = useAsked<Found>("measurement", EVERY_MS);
 	if (!value) return <Problem error={error} />;
-	if (value.why) return <Card id="measurement" title="Latency and soak"><p class="soft">{value.why}</p></Card>;
+	if (value.why) return <Card id="measurement" title="Latency and soak"><p class="soft"><Sentence text={value.why} /></p></Card>;
 	const worst = Math.max(0, ...value.ways.map(({ latency_us: us }) => us?.max ?? 0));
 	return (
 		<>

@@ -12,7 +12,7 @@ import { Measurement } from "./measurement";
 import { Overview } from "./overview";
 import type { Node } from "./picture";
 import { Delivered, Rates } from "./rates";
-import { useReplay } from "./replay";
+import { Replaying, useReplay } from "./replay";
 import { Runs } from "./runs";
 import { useStream, type Heard } from "./stream";
 import { Ports, Workers } from "./tables";
@@ -156,7 +156,9 @@ function Page({ address }: { address: { view: Name; node: string } }) {
 			<Views {...address} several={names.length > 0} />
 			{replay.bar}
 			{replay.picture ? null : <Banner {...heard} />}
-			<View view={view} node={node} history={history} />
+			<Replaying.Provider value={replay.picture !== null}>
+				<View view={view} node={node} history={history} />
+			</Replaying.Provider>
 		</main>
 	);
 }

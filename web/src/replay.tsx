@@ -1,7 +1,11 @@
 // A record of the stream (tailrace/dashboard/record.py), shown instead of what is now: at a moment, or as it went on.
+import { createContext } from "preact";
 import { useEffect, useRef, useState } from "preact/hooks";
 import { ask, at } from "./ask";
 import { merge, type Picture } from "./picture";
+
+/** Whether what is shown is of a record: the server is asked for nothing beside it. */
+export const Replaying = createContext(false);
 
 const STEP = 0.1; // seconds between two pictures
 const RELOAD_MS = 5000;
