@@ -14,6 +14,7 @@ from typing import Annotated, Literal, get_args
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, TypeAdapter
 
 from tailrace.dashboard.yaml_file import read_yaml
+from tailrace.switch.config import function_name, planned_port
 
 MOST = 256
 When = Literal["loss", "out-of-sequence", "drift", "port-down", "function-restarted"]
@@ -44,7 +45,9 @@ class Rule(_Part):
     level: Literal["warning", "alarm"] = "alarm"
 
     def fits(self, about: str) -> bool:
-        return fnmatchcase(about, self.about)
+        """Whether it is about that, of whichever instance of a function it is: fw@2 is fw, fw@2.0 is fw.0."""
+        planned = planned_port(about) if "." in about else function_name(about)
+        return any(fnmatchcase(each, self.about) for each in (about, planned))
 
 
 class Webhook(_Part):

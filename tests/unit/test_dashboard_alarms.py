@@ -95,6 +95,18 @@ def test_what_is_an_alarm_is_said_by_rules() -> None:
     assert alarms(Rules(rules=())).look({"ports": ports, "chains": LOSS}, {}) == {}
 
 
+def test_a_rule_about_a_function_is_about_each_instance_of_it() -> None:
+    rule = Rule(when="function-restarted", about="fw")
+    assert [rule.fits(each) for each in ("fw", "fw@2", "fw@12", "fw-2", "fw.0", "fw@2.0")] == [True] * 3 + [False] * 3
+    port = Rule(when="port-down", about="fw.0")
+    assert [port.fits(each) for each in ("fw.0", "fw@2.0", "fw@2.1", "fw@2")] == [True, True, False, False]
+    again = alarms(Rules(rules=(rule,), webhooks=()))
+    told: list[dict[str, Any]] = []
+    again.webhooks.tell = told.append  # type: ignore[method-assign, assignment]
+    again.look({}, {"3": {**DIED, "about": "fw@2"}, "4": {**DIED, "about": "nat"}})
+    assert [each["about"] for each in told] == ["fw@2"]
+
+
 def test_drift_of_the_host_and_frames_out_of_sequence(monkeypatch: pytest.MonkeyPatch) -> None:
     now = 0.0
     monkeypatch.setattr(time, "monotonic", lambda: now)
