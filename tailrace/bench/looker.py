@@ -99,10 +99,10 @@ def looked_at(link: str, speed: int = 1, *, within: Sequence[str] = (), state: s
         yield page
 
 
-def wait_for(page: Browser, what: str) -> None:
-    """Until an expression is true in the page. Raises Failure."""
+def wait_for(page: Browser, what: str, named: str = "") -> None:
+    """Until an expression is true in the page. Raises Failure, which names what the page did not do."""
     deadline = time.monotonic() + _LIMIT
     while not page.evaluate(what):
         if time.monotonic() > deadline:
-            raise Failure(f"the page does not come to: {what}")
+            raise Failure(f"the page does not {named or f'come to: {what}'}, within {_LIMIT:g} s")
         time.sleep(0.05)
