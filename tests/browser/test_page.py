@@ -252,6 +252,16 @@ def test_a_graph_is_saved(page: Browser, tmp_path: Path) -> None:
     assert colours > 20, "boxes, lines and letters are there"
 
 
+def test_a_legend_follows_a_change_between_dark_and_light(page: Browser) -> None:
+    markers = "[...document.querySelectorAll('.u-marker')].map(e => e.style.border).join()"
+    wait_until(lambda: "solid" in page.evaluate(markers))
+    light = page.evaluate(markers)
+    page.view(1440, dark=True)
+    wait_until(lambda: page.evaluate(markers) not in ("", light))
+    page.view(1440, dark=False)
+    wait_until(lambda: page.evaluate(markers) == light)
+
+
 def test_charts_are_saved(page: Browser) -> None:
     note_what_is_saved(page)
     buttons = "[...document.querySelectorAll('.export:not(.graph-export) button')]"

@@ -1,29 +1,20 @@
 // The chains: all of a few; of many those that drop, and those that are asked for.
 import { useState } from "preact/hooks";
 import { ChainCard } from "./chain";
-import { rateOf, type Chain, type Node } from "./picture";
+import { kept, rateOf, type Node } from "./picture";
 import { sorted } from "./words";
 
 const MOST = 12; // tailrace/dashboard/turns.py has as many anew in each picture
 const STILL = 4; // of more, lines do not move, and only those in the window are drawn: else it takes a core
 
-const dropping = new WeakMap<Chain, boolean>(); // most chains of a picture are those of the one before
-
-function drops(chain: Chain): boolean {
-	let known = dropping.get(chain);
-	if (known === undefined) {
-		known = Object.values(chain.hops).some(({ forward, back }) => rateOf(forward.drops) + rateOf(back.drops) > 0);
-		dropping.set(chain, known);
-	}
-	return known;
-}
+const drops = kept(({ hops }) => Object.values(hops).some(({ forward, back }) => rateOf(forward.drops) + rateOf(back.drops) > 0));
 
 export function Chains({ node }: { node: Node }) {
 	const [wanted, setWanted] = useState("");
 	const all = sorted(node.chains);
 	const found = all.filter(([name]) => name.includes(wanted));
 	const few = all.length <= MOST;
-	const shown = few ? all : [...found.filter(([, chain]) => drops(chain)), ...found.filter(([, chain]) => !drops(chain))].slice(0, MOST);
+	const shown = few ? all : [...found.filter((each) => drops(...each)), ...found.filter((each) => !drops(...each))].slice(0, MOST);
 	const many = shown.length > STILL;
 	return (
 		<>

@@ -1,6 +1,6 @@
 // The rates of the last minute, as charts show them: figures only, so that a page may be open for days.
 import { useRef } from "preact/hooks";
-import type { Chain, Flow, Node } from "./picture";
+import { kept, type Chain, type Flow, type Node } from "./picture";
 import { sorted } from "./words";
 
 const SECONDS = 60;
@@ -20,20 +20,21 @@ function add(lines: Lines, name: string, { packets, bits }: Flow): void {
 	lines.set(name, { packets: known.packets + packets, bits: known.bits + bits });
 }
 
-/** What the hops of a chain carry together, by way. Most chains of a picture are those of the one before. */
-const carried = { functions: {} as Node["functions"], of: new WeakMap<Chain, Lines>() };
+/** What the hops of each chain carry together, by way. */
+const carried = { functions: {} as Node["functions"], ways: kept<Lines>(() => new Map()) };
 
-function waysOf(chain: Chain, functions: Node["functions"]): Lines {
-	if (carried.functions !== functions) Object.assign(carried, { functions, of: new WeakMap() });
-	const known = carried.of.get(chain);
-	if (known) return known;
+function waysOf(name: string, chain: Chain, functions: Node["functions"]): Lines {
+	if (carried.functions !== functions) Object.assign(carried, { functions, ways: kept((chain) => sumOf(chain, functions)) });
+	return carried.ways(name, chain);
+}
+
+function sumOf(chain: Chain, functions: Node["functions"]): Lines {
 	const ways: Lines = new Map();
 	for (const [at, [, { forward, back }]] of sorted(chain.hops).entries()) {
 		const inside = [chain.places[at], chain.places[at + 1]].every((place) => place !== undefined && place in functions);
 		add(ways, inside ? "east/west" : "north/south", forward);
 		add(ways, inside ? "east/west" : "north/south", back);
 	}
-	carried.of.set(chain, ways);
 	return ways;
 }
 
@@ -46,7 +47,7 @@ function momentOf(node: Node): Moment {
 			add(chains, `${name} →`, inOrder[inOrder.length - 1]?.[1].forward ?? { packets: 0, bits: 0 });
 			add(chains, `${name} ←`, inOrder[0]?.[1].back ?? { packets: 0, bits: 0 });
 		}
-		for (const [way, { packets, bits }] of waysOf(chain, node.functions)) {
+		for (const [way, { packets, bits }] of waysOf(name, chain, node.functions)) {
 			const sum = (sums[way] ??= { packets: 0, bits: 0 });
 			sum.packets += packets;
 			sum.bits += bits;

@@ -86,6 +86,22 @@ export function merge(old: unknown, patch: unknown): unknown {
 	return made;
 }
 
+const MOST_KEPT = 10_000; // more than a node has chains
+
+/** What `make` makes of a chain, once for as long as the chain is the same: most of a picture are those of the one
+ * before. By name, since the table of a WeakMap grows with all that were there between two collections. */
+export function kept<T>(make: (chain: Chain) => T): (name: string, chain: Chain) => T {
+	const known = new Map<string, [Chain, T]>();
+	return (name, chain) => {
+		const found = known.get(name);
+		if (found?.[0] === chain) return found[1];
+		if (known.size > MOST_KEPT) known.clear(); // chains that have come and gone
+		const made = make(chain);
+		known.set(name, [chain, made]);
+		return made;
+	};
+}
+
 export function rateOf(drops: Drops): number {
 	return Object.values(drops).reduce((sum, each) => sum + each.rate, 0);
 }
