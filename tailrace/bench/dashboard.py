@@ -299,10 +299,12 @@ def _deaths(plan: DashboardPlan, node: OwnNode, page: Browser) -> dict[str, floa
 
 
 def _alive(node: OwnNode, other_than: int) -> int:
-    """The process of the function that dies, once it is another. Raises Failure, Mistake."""
+    """The process of the function that dies, once it is another, and nothing is being started any more: what is killed
+    as it starts has not died but failed. Raises Failure, Mistake."""
     deadline = time.monotonic() + _PATIENCE
     while time.monotonic() < deadline:
-        for each in status(node.state)["processes"]:
+        said = status(node.state)
+        for each in said["processes"] if said["state"] == "up" else ():
             if each["function"] == _DIES and each["alive"] and each["pid"] != other_than:
                 return int(each["pid"])
         time.sleep(0.5)

@@ -158,10 +158,12 @@ def test_a_function_dies_again_and_again(tmp_path: Path, monkeypatch: pytest.Mon
     words: list[tuple[str, ...]] = []
 
     def status(_: Path) -> dict[str, Any]:
-        """The function is started again where it has ended."""
-        if not started or started[-1].poll() is not None:
+        """The function is started again where it has ended, and is up at the next look."""
+        began = not started or started[-1].poll() is not None
+        if began:
             started.append(subprocess.Popen(["sleep", "60"]))
-        return {"processes": [{"function": "dies", "alive": True, "pid": each.pid} for each in started]}
+        processes = [{"function": "dies", "alive": each.poll() is None, "pid": each.pid} for each in started]
+        return {"state": "broken" if began else "up", "processes": processes}
 
     class Painted:
         """Paints the alarm 200 ms after it is asked whether it has."""
