@@ -46,15 +46,19 @@ _COUNT = """(() => {
   new MutationObserver(() => window.bench.shown++).observe(
     document.querySelector("main"), {attributes: true, attributeFilter: ["data-time"]});
 })()"""
-#: Plays from a moment on, and from there again once it has come to the end.
+#: Plays from a moment on, and from there again once it has come to the end. What the page has drawn is what it goes by.
 _PLAY = """setInterval(() => {
   const slider = document.querySelector(".replay input"), play = document.querySelectorAll(".replay button")[1];
-  if (play.getAttribute("aria-pressed") === "true" && Number(slider.value) < Number(slider.max)) return;
-  if (play.getAttribute("aria-pressed") === "true") play.click();
-  slider.value = BEGIN;
-  slider.dispatchEvent(new Event("input", {bubbles: true}));
-  setTimeout(() => document.querySelectorAll(".replay button")[1].click(), 50);
-}, 250)"""
+  const drawn = slider.getAttribute("aria-valuetext"), begin = new Date(BEGIN * 1000).toLocaleTimeString("en-GB");
+  if (play.getAttribute("aria-pressed") === "true") {
+    if (Number(slider.value) >= Number(slider.max)) play.click();
+  } else if (drawn === begin && document.querySelector(".pill").textContent === "replay") {
+    play.click();
+  } else {
+    slider.value = BEGIN;
+    slider.dispatchEvent(new Event("input", {bubbles: true}));
+  }
+}, 100)"""
 
 
 @dataclass(frozen=True)
