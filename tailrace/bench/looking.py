@@ -70,31 +70,35 @@ class LookingPlan(Plan):
         if CHROMIUM is None:
             raise Mistake("bench dashboard needs Chromium; `apt-get install chromium`")
 
-    def sides(self, folder: Path) -> Sequence[Side]:
+    def sides(self, folder: Path, made: Path) -> Sequence[Side]:
+        """`folder` is the node's, `made` is for what is recorded."""
         seconds = side_seconds(self.seconds) + START_SECONDS
         return [
-            Side(OPEN, seconds + OPEN_SECONDS, partial(_side, self, partial(_live, folder), OPEN_SECONDS)),
-            Side(RECORD, seconds + OPEN_SECONDS, partial(_side, self, partial(_replayed, folder), OPEN_SECONDS)),
+            Side(
+                OPEN, seconds + OPEN_SECONDS, partial(_side, self, partial(_live, folder, made / _RECORD), OPEN_SECONDS)
+            ),
+            Side(RECORD, seconds + OPEN_SECONDS, partial(_side, self, partial(_replayed, made), OPEN_SECONDS)),
             Side(NONE, seconds, partial(_side, self, lambda: nullcontext(lambda: 0), 0.0)),
         ]
 
     @property
     def total_seconds(self) -> float:
-        return total_seconds(self, self.sides(Path()))
+        return total_seconds(self, self.sides(Path(), Path()))
 
 
 def run(plan: LookingPlan, folder: Path, report: Reporter) -> Comparison:
     """Measures all pairs."""
-    return compare(
-        "dashboard-hop",
-        plan,
-        plan.sides(folder),
-        RATIOS,
-        folder=folder,
-        report=report,
-        pages=testpmd.MEMORY_MIB // hugepages.PAGE_MIB + 8,
-        programs=("tailrace-switch",),
-    )
+    with tempfile.TemporaryDirectory(prefix="tailrace-bench-") as made:
+        return compare(
+            "dashboard-hop",
+            plan,
+            plan.sides(folder, Path(made)),
+            RATIOS,
+            folder=folder,
+            report=report,
+            pages=testpmd.MEMORY_MIB // hugepages.PAGE_MIB + 8,
+            programs=("tailrace-switch",),
+        )
 
 
 Shown = Callable[[], int]
@@ -102,22 +106,22 @@ Shown = Callable[[], int]
 
 
 @contextmanager
-def _live(folder: Path) -> Iterator[Shown]:
+def _live(folder: Path, record: Path) -> Iterator[Shown]:
     """The page, open and waiting for a switch. What it shows is recorded, for the side that follows."""
+    record.unlink(missing_ok=True)  # of the pair before
     with (
-        dashboard_of(folder, "--record", str(folder / _RECORD), within=_AMONG_POLLERS) as (_, link),
+        dashboard_of(folder, "--record", str(record), within=_AMONG_POLLERS) as (_, link),
         looked_at(link, within=_AMONG_POLLERS, state="no switch") as page,
     ):
         yield _counted(page)
 
 
 @contextmanager
-def _replayed(folder: Path) -> Iterator[Shown]:
-    """The page, which plays what it has shown on the side before, again and again."""
-    record = folder / _RECORD
+def _replayed(made: Path) -> Iterator[Shown]:
+    """The page, which plays what it has shown on the side before, again and again. Nothing is up in its folder."""
+    record = made / _RECORD
     with (
-        tempfile.TemporaryDirectory(prefix="nothing-", dir=folder) as nothing,
-        dashboard_of(Path(nothing), "--replay", str(record), within=_AMONG_POLLERS) as (_, link),
+        dashboard_of(made / "node", "--replay", str(record), within=_AMONG_POLLERS) as (_, link),
         looked_at(link, within=_AMONG_POLLERS, state="no switch") as page,
     ):
         wait_for(page, "document.querySelector('.replay input') !== null")

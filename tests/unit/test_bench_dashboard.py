@@ -137,7 +137,7 @@ def test_what_cannot_be_measured(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_the_hop_is_measured_with_and_without_the_page(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr(looking, "CHROMIUM", "/usr/bin/chromium")
     plan = looking.LookingPlan(pairs=3, seconds=1.0)
-    assert [side.name for side in plan.sides(tmp_path)] == [looking.OPEN, looking.RECORD, looking.NONE]
+    assert [side.name for side in plan.sides(tmp_path, tmp_path)] == [looking.OPEN, looking.RECORD, looking.NONE]
     cycles = {looking.OPEN: 102.0, looking.RECORD: 100.0, looking.NONE: 50.0}
     figures = {name: {"cycles_per_packet": value} for name, value in cycles.items()}
     assert [ratio.of(figures) for ratio in looking.RATIOS] == [1.02, 2.04]
