@@ -126,6 +126,7 @@ def make_plan(
         notes=tuple(notes),
         user=spec.fabric.user,
         pinned_by={name: spec.functions[name].pin for name in used if spec.functions[name].pinned},
+        shared_out=tuple(sorted(name for name in used if spec.functions[name].shared_out)),
         ageing={name: int(spec.functions[name].ageing) for name in used},
         bridges=tuple(maker.bridges()),
         mirrors=tuple(
@@ -227,13 +228,20 @@ def scaled(
         why = not_high(each, placement)
         if why is not None:
             raise Mistake(f"{each.name}: {why}")
-    pinned = dict(plan.pinned_by) if len(of_it) == 1 else {name: "flow", **plan.pinned_by}
+    pinned, shared_out = dict(plan.pinned_by), set(plan.shared_out)
+    if len(of_it) > 1 and name not in pinned:
+        pinned[name] = "flow"
+        shared_out.add(name)
+    elif len(of_it) == 1 and name in shared_out:
+        del pinned[name]
+        shared_out.remove(name)
     return replace(
         plan,
         functions=functions,
         ports=tuple(each for each in plan.ports if each.name not in gone) + tuple(added),
         placement=placement,
         pinned_by=pinned,
+        shared_out=tuple(sorted(shared_out)),
         beside=beside,
     )
 

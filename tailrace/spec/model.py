@@ -458,7 +458,12 @@ class Function(Model):
     @property
     def pinned(self) -> bool:
         """Its flows are known to the switch, which looks at the frames for that."""
-        return len(self.replicas) > 1 or "pin" in self.model_fields_set
+        return self.shared_out or "pin" in self.model_fields_set
+
+    @property
+    def shared_out(self) -> bool:
+        """They are known only because it has several replicas."""
+        return len(self.replicas) > 1 and "pin" not in self.model_fields_set
 
     def port_names(self, name: str) -> list[str]:
         """The names of its ports (or of a replica's) that the switch has, where it is called so."""

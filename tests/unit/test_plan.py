@@ -342,6 +342,22 @@ def test_what_is_too_many_drains_and_then_goes() -> None:
     assert scaled(back, "first", 2, cpus=cpus(12)).identity == back.identity
 
 
+@pytest.mark.parametrize(("pin", "kept"), [("", {}), (", pin: flow", {"first": "flow"})])
+def test_scaled_up_and_down_again_it_is_as_before(pin: str, kept: dict[str, str]) -> None:
+    plan, more = scaled_plan(2, TWO.replace("first: skeleton", f"first: {{kind: skeleton{pin}}}"))
+    drained = scaled(more, "first", 1, cpus=cpus(12))
+    assert drained.pinned_by == {"first": "flow"}
+    back = scaled(drained, "first", 1, cpus=cpus(12), remove=True)
+    assert back.pinned_by == kept and back.identity == plan.identity
+
+
+def test_replicas_of_a_spec_are_scaled_down_to_one_that_needs_no_pin() -> None:
+    text = TWO.replace("first: skeleton", "first: {kind: skeleton, replicas: 2}")
+    _, one = scaled_plan(1, text, remove=True)
+    assert one.pinned_by == {}
+    assert scaled(one, "first", 2, cpus=cpus(12)).pinned_by == {"first": "flow"}
+
+
 @pytest.mark.parametrize(
     ("name", "count", "said"),
     [
