@@ -273,7 +273,7 @@ class Plan:
     pinned_by: dict[str, str] = field(default_factory=dict)
     """What keeps packets with one replica, for each function whose flows are known."""
     shared_out: tuple[str, ...] = ()
-    """Those of them, sorted, whose flows are known only because they have several replicas: the spec asks for no `pin`."""
+    """Those of them, sorted, that are so only because they have several replicas: the spec asks for no `pin`."""
     ageing: dict[str, int] = field(default_factory=dict)
     """For how many seconds a flow that is not seen is known, for each function."""
     bridges: tuple[PlannedBridge, ...] = ()
