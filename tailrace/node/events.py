@@ -30,6 +30,10 @@ KINDS = {
     "node.down": Kind("info", "everything was taken down"),
     "node.resumed": Kind("info", "what was up before the machine was started anew is up again"),
     "node.failed": Kind("alarm", "that could not be brought back; it is tried again, after a pause"),
+    "node.unreadable": Kind(
+        "alarm", "the record of what is up cannot be read: what runs goes on, and nothing is started again"
+    ),
+    "node.readable": Kind("info", "the record can be read again"),
     "version.applied": Kind("info", "the switch has a new configuration"),
     "node.drifted": Kind("alarm", "somebody else has changed the switch, which is not as planned any more"),
     "node.as_planned": Kind("info", "the switch is as planned again"),

@@ -72,7 +72,7 @@ class Unmovable(Mistake):
 def facts(held: Held, name: str) -> dict[str, Any]:
     """What this node says of itself and of a function. Raises Failure, Mistake."""
     record = held.state().record
-    check_up(record)
+    check_up(held.folder, record)
     return as_data(facts_of(held.folder, record, name))
 
 
@@ -95,7 +95,7 @@ def _other(held: Held, host: str) -> Iterator[Host]:
 def _checked(held: Held, name: str, other: Host) -> tuple[Facts, list[Reason]]:
     """What the other node says, and why the machine cannot move there."""
     record = held.state().record
-    check_up(record)
+    check_up(held.folder, record)
     there = other.facts(name)
     return there, reasons(name, facts_of(held.folder, record, name), there)
 

@@ -345,11 +345,12 @@ def propose(folder: Path, make: PlanMaker) -> Proposal:
     Failure."""
     record = peek(folder) if (folder / "state.json").exists() else None
     if record is None or not record.things:
+        check_no_strays(folder)
         plan = make(None)
         look_ahead(folder, plan)
         wanted = difference(None, plan, running={}, instances={}, alive=(), sockets=folder / "sockets")
         return Proposal(None, plan, wanted)
-    check_up(record)
+    check_up(folder, record)
     node = Node.of(State(folder, record), Plan.read(record.plan), logs=folder / "logs", tied=False)
     node.attach()
     try:
@@ -372,9 +373,10 @@ def _check_new_ports(node: Node, plan: Plan) -> list[PlannedPort]:
     return fresh
 
 
-def check_up(record: Record) -> None:
-    """Raises Mistake unless `tailrace up` has left something that can be changed."""
+def check_up(folder: Path, record: Record) -> None:
+    """Raises Mistake unless `tailrace up` has left something that can be changed; Failure where its record is lost."""
     if not record.things:
+        check_no_strays(folder)
         elsewhere = not_yours(default_folder())
         raise Mistake(f"nothing is up ({elsewhere})" if elsewhere else "nothing is up; run `tailrace up SPEC`")
     if not record.complete:
@@ -391,7 +393,7 @@ def changing(held: Held) -> Iterator[Node]:
     """The node that is up, with every change before this one ended. A switch that has ended is resumed first, so that
     no command is refused for the want of another."""
     state = held.state()
-    check_up(state.record)
+    check_up(state.folder, state.record)
     node, said = _taken_up(state)
     node.notes += said
     try:
@@ -739,7 +741,7 @@ def replace_function(
 def save_function(folder: Path, name: str, path: Path) -> int:
     """Writes a function's whole state to a file, and leaves it running; returns the bytes. Raises Failure, Mistake."""
     state = State(folder, peek(folder))
-    check_up(state.record)
+    check_up(state.folder, state.record)
     node = Node.of(state, Plan.read(state.record.plan), logs=state.logs, tied=False)
     only, runtime = only_one(node, name)
     return runtime.save(running_process(state, only), path)

@@ -64,6 +64,7 @@ from tailrace.node.restarts import Restarts
 from tailrace.node.server import Call, Refusal, Server, refusal_of
 from tailrace.node.standby import Standbys, pairs
 from tailrace.node.status import status
+from tailrace.node.strays import check_no_strays, strays
 from tailrace.node.supervisor import Supervisor
 from tailrace.plan.make import make_plan
 from tailrace.plan.planned import Plan
@@ -74,7 +75,7 @@ from tailrace.process.systemd import enter
 from tailrace.spec.load import parse_located
 from tailrace.spec.position import Document
 from tailrace.state.folder import LOG, default_folder, forget_service
-from tailrace.state.record import Damaged, Held, Process, Record, State, holding, run_at_work
+from tailrace.state.record import Held, Process, Record, State, holding, run_at_work
 from tailrace.switch.config import SWITCH, function_name, instance_name
 
 _log = logging.getLogger("tailrace.service")
@@ -144,6 +145,12 @@ class Service:
         """When what is to be started again was found to have ended, by name."""
         self._adopted = False
         """Something was taken up, and was not looked at yet."""
+        self._read: Record | None = None
+        """The record when it could last be read."""
+        self._unreadable: str | None = None
+        """Why it cannot be read now."""
+        self._told: str | None = None
+        """The same, as it was last said."""
         self._around: dict[str, set[str]] = {}
         """The chains that lead past functions (replicas), and these."""
         self._comparing = False
@@ -220,9 +227,10 @@ class Service:
         return self.while_up and not asked and not self.something_up()
 
     def _do(self, work: _Work) -> None:
-        before = self._record()
+        before = self._record() or self._read
         result = self._result_of(work)
         self._see(before)
+        self._tell_whether_readable()
         if work.call is None:
             if isinstance(result, Exception):
                 _log.error("internal error", exc_info=result)
@@ -296,14 +304,33 @@ class Service:
     # --- what runs ---------------------------------------------------------------------------------------------------
 
     def _record(self) -> Record | None:
+        """None where it cannot be read, or is lost of what runs."""
         try:
-            return self.held.state().record
-        except (Damaged, Mistake):
+            record = self.held.state().record
+            if not record.things and any(id.alive() for id in self._known.values()):
+                check_no_strays(self.held.folder)
+        except TailraceError as error:
+            self._unreadable = str(error)
             return None
+        self._read, self._unreadable = record, None
+        return record
+
+    def _tell_whether_readable(self) -> None:
+        if self._unreadable == self._told:
+            return
+        self._told = self._unreadable
+        if self._unreadable is not None:
+            self.server.publish("node.unreadable", why=self._unreadable)
+        else:
+            self.server.publish("node.readable")
 
     def something_up(self) -> bool:
+        """Also where the record cannot be read and something runs, which is not left alone before `down`."""
         record = self._record()
-        return record is not None and (record.complete or any(isinstance(each, Process) for each in record.things))
+        if record is None:
+            known = any(id.alive() for id in self._known.values())
+            return known or any(isinstance(each, Process) for each in strays(self.held.folder))
+        return record.complete or any(isinstance(each, Process) for each in record.things)
 
     def wholly_up(self) -> bool:
         record = self._record()

@@ -454,12 +454,30 @@ def test_a_second_service_of_a_folder_is_refused(command: Command) -> None:
     assert command.status()["state"] == "up"
 
 
-def test_a_damaged_record_is_named_and_taken_down(command: Command) -> None:
+@pytest.mark.parametrize("lost", [False, True], ids=["damaged", "lost"])
+def test_a_record_that_cannot_be_read_is_named_and_the_service_stays(command: Command, lost: bool) -> None:
+    """What runs goes on, also by a record that is put back; and what cannot be put back is taken down."""
     command("up", command.spec(PLAIN))
-    (command.state / "state.json").write_text("{")
-    for words in (("status",), ("apply", command.spec(PLAIN)), ("rollback",)):
-        assert "damaged, so what is up is not known; `tailrace down`" in command(*words, status=1).stderr
-    command("down")
+    before, service, record = command.status()["processes"], command.service(), command.state / "state.json"
+    kept = record.read_bytes()
+    damage = record.unlink if lost else lambda: record.write_text("{")
+    with listening(command) as event:
+        damage()
+        spec, what = (
+            command.spec(PLAIN),
+            "up is lost, and some of it runs" if lost else "damaged, so what is up is not known",
+        )
+        for words in (("status",), ("up", spec), ("plan", spec), ("apply", spec), ("rollback",)):
+            said = command(*words, status=1).stderr
+            assert what in said and "`tailrace down` ends what can be found of it" in said
+        assert f"{command.state}" in event("node.unreadable")["details"]["why"]
+        record.write_bytes(kept)
+        command("apply", command.spec(PLAIN))
+        event("node.readable")
+        assert command.status()["processes"] == before and command.service() == service
+        damage()
+        command("down")
+        event("node.down")
     assert not command.leftovers()
 
 
