@@ -611,7 +611,8 @@ def main() -> None:
 
         enter()
     try:
-        status = app(standalone_mode=False)
+        # The installed command runs a module, whose name is nobody's command, in `--help` and for a shell's completion.
+        status = app(prog_name="tailrace", standalone_mode=False)
     except typer.Abort:
         error_line("interrupted by Ctrl-C")
         status = ExitCode.INTERRUPTED

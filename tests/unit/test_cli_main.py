@@ -8,6 +8,7 @@ import os
 import re
 import shutil
 import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -40,6 +41,13 @@ def test_the_version_is_an_option_and_a_command(tailrace: Path) -> None:
     assert {each.returncode for each in said} == {0}
     assert len({each.stdout for each in said}) == 1
     assert said[0].stdout.startswith("tailrace ")
+
+
+def test_a_module_that_is_run_calls_itself_by_the_commands_name() -> None:
+    """As the installed command does."""
+    argv = [sys.executable, "-m", "tailrace.cli.main", "measure", "--help"]
+    done = subprocess.run(argv, capture_output=True, text=True, timeout=60, check=True)
+    assert "Usage: tailrace measure " in done.stdout
 
 
 def test_notes_are_not_for_who_wants_quiet(capsys: pytest.CaptureFixture[str]) -> None:
