@@ -26,7 +26,7 @@ def overtaking_note(plan: Plan, run: Run) -> str | None:
         return None
     names = " and ".join(repr(name) for name in functions)
     return (
-        f"Order is counted over all flows of a direction together, and the replicas of {names} keep frames for unequal "
-        "times: a frame out of sequence was overtaken by other flows, or by its own. `tailrace measure reorder` looks "
-        "at each flow by itself."
+        "Out of sequence: overtaken by other flows, or by the frame's own. Order is counted over all flows of a "
+        f"direction together, and the replicas of {names} keep frames for unequal times. `tailrace measure reorder` "
+        "looks at each flow by itself."
     )

@@ -41,7 +41,7 @@ from tailrace.report.screen import Screen
 from tailrace.results.model import Run, Trial, sent_of
 from tailrace.results.pooled import COMPARING
 
-MOST_NOTES = 2
+MOST_NOTES = 3
 """Of the summary; the report has all."""
 
 
@@ -67,8 +67,8 @@ def print_summary(run: Run, console: Console) -> None:
     notes = warnings(run)
     for text in notes[:MOST_NOTES]:
         console.print(Text(text, style="yellow"), no_wrap=True, overflow="ellipsis")
-    if len(notes) > MOST_NOTES:
-        console.print(Text(f"{len(notes) - MOST_NOTES} more notes are in the report.", style="dim"))
+    if (more := len(notes) - MOST_NOTES) > 0:
+        console.print(Text(f"{more} more {'note is' if more == 1 else 'notes are'} in the report.", style="dim"))
 
 
 def _summary(run: Run) -> Table:

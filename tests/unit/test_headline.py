@@ -94,10 +94,12 @@ def test_a_fault_is_in_sight_everywhere(tmp_path: Path) -> None:
     assert '<td class="fault">7</td>' in page
 
 
-def test_long_notes_are_cut_and_counted(tmp_path: Path) -> None:
-    lines = summary(run_folder(tmp_path, chains=1, notes=["long " * 60, "short", "third", "fourth"]).run)
-    assert lines[-3].endswith("…")
-    assert lines[-1] == "2 more notes are in the report."
+@pytest.mark.parametrize(("more", "said"), [(1, "1 more note is"), (2, "2 more notes are")])
+def test_long_notes_are_cut_and_counted(tmp_path: Path, more: int, said: str) -> None:
+    notes = ["long " * 60, "short", "third", "fourth", "fifth"][: 3 + more]
+    lines = summary(run_folder(tmp_path, chains=1, notes=notes).run)
+    assert lines[-4].endswith("…") and lines[-2] == "third"
+    assert lines[-1] == f"{said} in the report."
 
 
 def test_the_page_answers_then_shows_then_explains(tmp_path: Path) -> None:
