@@ -329,7 +329,8 @@ def test_replicas_come_are_drained_and_go(command: Command) -> None:
 
 
 def test_a_function_is_scaled_and_whoever_is_there_stays(command: Command) -> None:
-    command("up", command.spec("functions: {fw: skeleton}\nchains: {voice: [tester.a, fw, tester.b]}\n"))
+    spec = command.spec("functions: {fw: skeleton}\nchains: {voice: [tester.a, fw, tester.b]}\n")
+    command("up", spec)
     pid = command.process("fw")
     command("scale", "fw", "3")
     assert processes(command) == {"switch", "fw", "fw-2", "fw-3"}
@@ -338,6 +339,7 @@ def test_a_function_is_scaled_and_whoever_is_there_stays(command: Command) -> No
     command("scale", "fw", "1")
     assert processes(command) == {"switch", "fw"}
     assert command.process("fw") == pid
+    assert "No changes" in command("plan", spec).stdout
     assert "'nat' is no function that is up" in command("scale", "nat", "2", status=2).stderr
     assert "--wait" in command("scale", "fw", "2", "--wait", "soon", status=2).stderr
 
