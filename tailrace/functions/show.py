@@ -8,6 +8,8 @@ from __future__ import annotations
 import json
 import stat
 from collections.abc import Iterator
+from contextlib import suppress
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -24,6 +26,7 @@ _MOST_WORD = 64
 _MOST_NAMES = 1024
 _MOST_PORTS = 256
 _MOST_COLUMNS = 64
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 Word = Annotated[str, AfterValidator(lambda text: plain(text, _MOST_WORD).strip())]
 """A name or a title; who says it is not trusted."""
 Said = Annotated[str, AfterValidator(lambda text: plain(text).strip())]
@@ -43,7 +46,7 @@ class Rows(BaseModel):
 
     def texts(self) -> Iterator[list[str]]:
         """What stands in the columns, row by row."""
-        return ([_text(row.get(column)) for column in self.columns] for row in self.rows)
+        return ([_text(row.get(column), time=column == "time") for column in self.columns] for row in self.rows)
 
 
 class Shown(BaseModel):
@@ -138,5 +141,9 @@ def _by_port(ports: Ports) -> Iterator[tuple[str, list[int]]]:
             yield name, numbers
 
 
-def _text(cell: Cell) -> str:
+def _text(cell: Cell, *, time: bool) -> str:
+    """`time`: a number is of seconds since 1970; a function may say any."""
+    if time and isinstance(cell, int):
+        with suppress(OverflowError):
+            return f"{_EPOCH + timedelta(seconds=cell):%Y-%m-%d %H:%M:%S} UTC"
     return ", ".join(cell) if isinstance(cell, list) else "-" if cell is None else str(cell)

@@ -17,7 +17,7 @@ from tailrace.cli.function import _show
 from tailrace.cli.output import run_command
 from tailrace.errors import Failure, Fault, Mistake
 from tailrace.functions import agent
-from tailrace.functions.show import Shown, ask, tell
+from tailrace.functions.show import Rows, Shown, ask, tell
 from tailrace.kernel.boot import boot_id
 from tailrace.process.control import ControlError
 from tailrace.state.folder import ENVIRONMENT
@@ -114,6 +114,13 @@ def test_counters_and_tables_of_any_kind_are_shown(state: State) -> None:
     assert list(routes.texts()) == [["192.0.2.0/24", "198.18.79.2 port1, port0"]]
     assert list(neighbours.texts()) == [["198.18.79.2", "1", "-"]]  # nothing that a terminal acts on
     assert list(Shown(function="skeleton", counters={}, tables={}).counted()) == []
+
+
+def test_times_are_read_by_people_whatever_a_function_says() -> None:
+    rows = [{"time": 1795981071, "number": 1795981071}, {"time": 10**30, "number": 1}, {"time": "soon", "number": 2}]
+    table = Rows.model_validate({"total": 3, "rows": rows})
+    said = ["2026-11-29 19:37:51 UTC", str(10**30), "soon"]
+    assert [time for time, _ in table.texts()] == said and next(table.texts())[1] == "1795981071"
 
 
 def test_what_cannot_be_asked_is_said(state: State) -> None:
