@@ -1,86 +1,33 @@
-"""What two real TCP/IP stacks say to each other, replayed through a firewall and a NAT: each frame is accounted for."""
+"""What two real TCP/IP stacks say to each other, replayed through a firewall and a NAT: each frame is accounted for. So
+are public captures, in the firewall, as scapy reckons them."""
 
 from __future__ import annotations
 
 import os
-import select
 import socket
-import struct
-import subprocess
-from collections.abc import Iterator
-from contextlib import ExitStack, closing, contextmanager
-from dataclasses import dataclass
+from contextlib import ExitStack
 from ipaddress import ip_address, ip_network
 from pathlib import Path
-from typing import Any
 
 import pytest
 from one_network import Host
-from routed_hosts import run
+from replaying import Seen, accounted, function, heard_by, listening, replaying, shown
 from running_switch import wait_until
+from scapy.layers.inet import IP, TCP
+from scapy.packet import Packet
+from scapy.plist import PacketList
+from scapy.utils import rdpcap
 from test_firewall import SERVER, WEB
-
-from tailrace.process.control import Control
 
 pytestmark = [
     pytest.mark.requires_root,
     pytest.mark.unsanitized,
     pytest.mark.requires_program("tailrace-vnf", "ip", "ping", "curl", "ethtool"),
 ]
-EVERYTHING, OUTGOING, TIMES = 3, 4, 35  # ETH_P_ALL, PACKET_OUTGOING, SO_TIMESTAMPNS
 IPV4, IPV6 = b"\x08\x00", b"\x86\xdd"
+PUBLIC = Path(__file__).parent / "public"
+SERVER_OF_NAMES = "95.211.92.14"  # of most questions in dns.pcap
 POOL, INSIDE = "203.0.113.0/30", "198.18.80.1/32"
-
-
-@dataclass
-class Seen:
-    port: int  # 0: from the host on the left
-    frame: bytes
-
-
-def listening(interface: str) -> socket.socket:
-    heard = socket.socket(socket.AF_PACKET, socket.SOCK_RAW, socket.htons(EVERYTHING))
-    heard.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 8 << 20)
-    heard.setsockopt(socket.SOL_SOCKET, TIMES, 1)
-    heard.bind((interface, EVERYTHING))
-    heard.setblocking(False)
-    return heard
-
-
-def heard_by(ear: socket.socket) -> Iterator[tuple[bytes, int]]:
-    """The frames that have come in there, and when, in ns."""
-    while select.select([ear], [], [], 0)[0]:
-        frame, told, _, (_, _, kind, *_) = ear.recvmsg(65536, 256)
-        if kind != OUTGOING:
-            seconds, ns = struct.unpack("qq", next(data for _, what, data in told if what == TIMES))
-            yield frame, seconds * 1_000_000_000 + ns
-
-
-@contextmanager
-def function(program: Path, folder: Path, kind: str, ports: tuple[str, str], *settings: str) -> Iterator[Control]:
-    """One between two interfaces, without a switch."""
-    path, log = folder / f"{kind}.control", folder / f"{kind}.log"
-    argv: list[str | Path] = [program, kind, "--mode", "interrupt", "--memory", "64", "--control", path]
-    argv += [f"--port=if:{port}" for port in ports] + [f"--set={each}" for each in settings]
-    with log.open("w") as said:
-        process = subprocess.Popen(argv, stdout=subprocess.DEVNULL, stderr=said)
-    try:
-        wait_until(lambda: "forwarding" in log.read_text(), f"the {kind} forwards")
-        with closing(Control(path)) as control:
-            yield control
-    finally:
-        process.terminate()
-        assert process.wait(20) == 0
-
-
-def shown(control: Control) -> dict[str, Any]:
-    counters = control.call("show", most=0)["counters"]
-    assert isinstance(counters, dict)
-    return counters
-
-
-def received(control: Control) -> int:
-    return sum(int(each["received"]) for each in shown(control)["ports"])
 
 
 @pytest.fixture(scope="module")
@@ -112,55 +59,6 @@ def conversation(binaries: Path, tmp_path_factory: pytest.TempPathFactory) -> li
     return frames
 
 
-@dataclass
-class Replay:
-    control: Control
-    outside: list[socket.socket]  # where frames go in, and where they come out
-
-    def play(self, frames: list[Seen]) -> list[list[bytes]]:
-        """What came out at the other port, by the port where it went in. A frame waits until the one before is
-        counted."""
-        out: list[list[bytes]] = [[], []]
-        for number, each in enumerate(frames, 1):
-            self.outside[each.port].send(each.frame)
-            wait_until(lambda number=number: received(self.control) >= number, "the frame is counted")  # type: ignore[misc]
-        for port in range(2):
-            sent = int(shown(self.control)["ports"][port]["sent"])
-
-            def all_out(port: int = port, sent: int = sent) -> bool:
-                out[port] += [frame for frame, _ in heard_by(self.outside[not port])]
-                return len(out[port]) >= sent
-
-            wait_until(all_out, "all that was sent comes out")
-        return out
-
-
-@contextmanager
-def replaying(binaries: Path, folder: Path, kind: str, *settings: str) -> Iterator[Replay]:
-    mark = os.getpid() % 100_000
-    pairs = [(f"tqi{mark}{port}", f"tqo{mark}{port}") for port in range(2)]
-    with ExitStack() as stack:
-        for inner, outer in pairs:
-            stack.callback(subprocess.run, ["ip", "link", "delete", inner], check=False)
-            run("ip", "link", "add", inner, "type", "veth", "peer", "name", outer)
-            for name in (inner, outer):
-                run("ip", "link", "set", name, "addrgenmode", "none")  # so that the kernel says nothing
-                run("ip", "link", "set", name, "up")
-        ears = [stack.enter_context(listening(outer)) for _, outer in pairs]
-        program = binaries / "functions/tailrace-vnf"
-        inner = (pairs[0][0], pairs[1][0])
-        control = stack.enter_context(function(program, folder, kind, inner, *settings))
-        yield Replay(control, ears)
-
-
-def accounted(counters: dict[str, Any], of: str, frames: list[Seen], out: list[list[bytes]]) -> None:
-    for port in range(2):
-        forwarded, did = counters["ports"][port], counters[of][port]
-        drops = sum(count for name, count in did.items() if name.startswith("drop_"))
-        assert forwarded["received"] == sum(each.port == port for each in frames) == did["passed"] + drops
-        assert forwarded["sent"] == did["passed"] == len(out[port]) and forwarded["drop_full"] == 0
-
-
 def test_a_firewall_passes_what_belongs_together(binaries: Path, tmp_path: Path, conversation: list[Seen]) -> None:
     with replaying(binaries, tmp_path, "firewall") as replay:
         replay.control.call("configure", rules=[{"name": "out", "action": "allow", "port": 0, "match": [{}]}])
@@ -181,3 +79,58 @@ def test_a_nat_accounts_for_every_frame(binaries: Path, tmp_path: Path, conversa
     # The answers are to the inside address itself, which nobody outside knows: no connection gets beyond its SYN.
     assert counters["translated"][1]["drop_inside"] > 0
     assert counters["translated"][0]["drop_state"] > 0
+
+
+def captured(name: str) -> list[Packet]:
+    return list(rdpcap(str(PUBLIC / f"{name}.pcap")))
+
+
+def conversation_of(packet: Packet) -> str:
+    """Of both directions."""
+    transport = packet[IP].payload
+    ends = (f"{packet[IP].src}:{transport.sport}", f"{packet[IP].dst}:{transport.dport}")
+    return f"{packet[IP].proto} {min(ends)} {max(ends)}"
+
+
+def test_a_public_capture_is_counted_as_scapy_counts_it(binaries: Path, tmp_path: Path) -> None:
+    """The questions of `dns.pcap`, of which a rule allows those to one server; the connection of `http.pcap`; and this
+    once more, from other ports and without its SYN, and with checksums that do not hold."""
+    http, dns = captured("http"), captured("dns")
+    opener = http[0][IP].src
+    late, broken = [each.copy() for each in http[1:]], [each.copy() for each in http]
+    for each in late:
+        each[TCP].sport, each[TCP].dport = (port + (port != 80) for port in (each[TCP].sport, each[TCP].dport))
+    for each in broken:
+        each[IP].chksum ^= 1
+    known = [each for each in dns if each[IP].dst == SERVER_OF_NAMES]
+    refused = [each for each in dns if each not in known]
+
+    def of(port: int, packets: list[Packet]) -> int:
+        return sum(int(TCP in each and each[IP].src != opener) == port for each in packets)
+
+    played = [Seen(of(1, [each]), bytes(each)) for each in (*dns, *late, *broken, *http)]
+    web = {"name": "web", "action": "allow", "port": 0, "match": [{"protocol": 6, "destination_port": 80}]}
+    names = {"name": "names", "action": "allow", "port": 0, "match": [{"destination": f"{SERVER_OF_NAMES}/32"}]}
+    with replaying(binaries, tmp_path, "firewall") as replay:
+        replay.control.call("configure", rules=[web, names])
+        out = replay.play(played)
+        counters, tables = shown(replay.control), replay.control.call("show", most=100)["tables"]
+    accounted(counters, "filtered", played, out)
+    for port, did in enumerate(counters["filtered"]):
+        reckoned = {
+            "passed": of(port, known) + of(port, http),
+            "drop_rule": of(port, refused),
+            "drop_state": of(port, late),
+            "drop_checksum": of(port, broken),
+        }
+        assert {name: count for name, count in did.items() if count} == {name: n for name, n in reckoned.items() if n}
+    decided = {row["rule"]: (row["frames"], row["bytes"]) for row in tables["rules"]["rows"]}
+    assert decided == {
+        "web": (1, len(http[0])),
+        "names": (len(known), sum(map(len, known))),
+        "default": (len(refused), sum(map(len, refused))),
+    }
+    conversations = PacketList(http + known).sessions(conversation_of)
+    assert counters["connections"]["begun"] == len(conversations)
+    states = sorted(row["state"] for row in tables["connections"]["rows"])
+    assert states == ["one_way"] * len(known) + ["time_wait"]
