@@ -8,9 +8,11 @@ from pydantic import (
     AfterValidator,
     BeforeValidator,
     Field,
+    SerializerFunctionWrapHandler,
     ValidationInfo,
     WithJsonSchema,
     field_validator,
+    model_serializer,
     model_validator,
 )
 
@@ -76,6 +78,14 @@ class Traffic(Model):
         if self.pcap is not None and "frames" in self.model_fields_set:
             raise ValueError("frames and pcap both say what to send; expected one of them")
         return self
+
+    @model_serializer(mode="wrap")
+    def _one_traffic_again(self, write: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        """What is written reads back the same: beside a capture, frames are none."""
+        written: dict[str, Any] = write(self)
+        if self.pcap is not None:
+            written.pop("frames", None)
+        return written
 
     @field_validator("rate", check_fields=False)
     @classmethod

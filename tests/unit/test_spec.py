@@ -462,6 +462,12 @@ def test_examples_are_sound_and_what_is_written_reads_back_the_same(path: Path) 
     assert parse_spec(again, "again") == spec
 
 
+def test_a_test_with_a_capture_reads_back_the_same() -> None:
+    spec = parse_spec("chains: {v: [tester.a, tester.b]}\ntests: [{latency: {pcap: x.pcap, rate: 1kpps}}]", "spec")
+    again = yaml.safe_dump(json.loads(spec.model_dump_json(by_alias=True, exclude_none=True)))
+    assert parse_spec(again, "again") == spec and "frames" not in again
+
+
 def test_the_schema_in_docs_is_current_and_takes_the_examples() -> None:
     jsonschema = pytest.importorskip("jsonschema")
     text = (REPOSITORY / "docs/spec.schema.json").read_text()
