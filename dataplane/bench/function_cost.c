@@ -1,14 +1,18 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * tailrace-function-cost [--vhost] [CONNECTIONS]: what each function costs beside the skeleton, on the same frames, a
- * burst at a time.  Over ports in memory a frame is copied into a packet buffer, processed, and copied out of it; with
+ * tailrace-function-cost [--vhost] [--json KIND [--seconds S]] [CONNECTIONS]: what each function costs beside the
+ * skeleton, on the same frames, a burst at a time.  Over ports in memory a frame is copied into a packet buffer,
+ * processed, and copied out of it; with
  * --vhost it comes and leaves by vhost-user, as in a chain (cost_ports.h).  Frames of 64 bytes, UDP, of connections in
  * random order: of few, which caches hold, and of many, which they do not; and of these the answers, which come from
  * the other side.  To the router with many routes each connection has a destination, and a route, of its own. Functions
  * take turns in each round, and each figure is the least of several rounds.  And what the first frame of a connection
  * costs, and what memory costs by itself: a cache line at random, of which a burst has asked ahead.
+ *
+ * With --json only functions of this kind, for so many seconds, as a line of JSON: for `tailrace bench function`.
  */
 #include <arpa/inet.h>
+#include <getopt.h>
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -20,6 +24,7 @@
 #include <rte_mbuf.h>
 
 #include "common/grace.h"
+#include "common/option.h"
 #include "cost_ports.h"
 #include "functions/balancer.h"
 #include "functions/firewall.h"
@@ -40,6 +45,7 @@ enum {
 	ROUNDS = 400,
 	LOST = 2, /* of a burst, at most: in a table that is half full some connections have given way */
 	PART = 8, /* bursts of beginnings that are timed together */
+	SECONDS_MOST = 3600,
 	LARGE_PAGE = 2 << 20,
 	SERVER = 0x09000001,   /* 9.0.0.1, in the machine's order */
 	CLIENTS = 0x0b000000u, /* 11.0.0.0 and on: inside of the NAT */
@@ -80,6 +86,8 @@ static struct rte_mempool *pool;
 static struct frame *sent; /* a burst */
 static uint8_t received[BURST][64];
 static uint32_t connections = DEFAULT_CONNECTIONS;
+static const char *kind; /* that is measured alone; NULL: all are */
+static double seconds;	 /* of all that is measured; 0: ROUNDS rounds */
 
 /* ------- functions ------- */
 
@@ -358,11 +366,19 @@ static double pass_back(const struct subject *subject, uint32_t count, uint64_t 
 	return (double)cycles / PASSES / BURST;
 }
 
+static bool wanted(const struct subject *subject)
+{
+	return kind == NULL || strcmp(subject->function->name, kind) == 0;
+}
+
+/* One of three figures, which share the time. */
 static void measure(uint32_t count, size_t offset, double (*one)(const struct subject *, uint32_t, uint64_t))
 {
-	for (unsigned round = 0; round < ROUNDS; round++)
+	const uint64_t end = rte_rdtsc() + (uint64_t)(seconds / 3 * (double)rte_get_tsc_hz());
+
+	for (unsigned round = 0; seconds > 0 ? round == 0 || rte_rdtsc() < end : round < ROUNDS; round++)
 		for (unsigned i = 0; i < RTE_DIM(subjects); i++) {
-			const double cycles = one(&subjects[i], count, round);
+			const double cycles = wanted(&subjects[i]) ? one(&subjects[i], count, round) : 0;
 			double *best = (double *)((char *)&subjects[i] + offset);
 
 			if (*best == 0 || cycles < *best)
@@ -384,16 +400,81 @@ static void report(const struct subject *subject)
 	printf("\n");
 }
 
-int main(int argc, char **argv)
+static void report_all(void)
 {
-	const bool vhost = argc > 1 && strcmp(argv[1], "--vhost") == 0;
+	printf("%24s 1000 connections      all connections      their answers        first frames\n"
+	       "%24s    cycles     rate      cycles     rate    cycles     rate    cycles       M/s\n",
+	       "", "");
+	for (unsigned i = 0; i < RTE_DIM(subjects); i++)
+		report(&subjects[i]);
+	printf("TSC: %.3f GHz\n", (double)rte_get_tsc_hz() / 1e9);
+	random_lines_report();
+}
 
-	if (argc > 1 + vhost)
-		connections = (uint32_t)strtoul(argv[1 + vhost], NULL, 10) / (BURST * PART) * (BURST * PART);
+static void report_kind(void)
+{
+	json_t *figures = json_object();
+
+	for (unsigned i = 0; i < RTE_DIM(subjects); i++) {
+		const struct subject *subject = &subjects[i];
+
+		if (wanted(subject))
+			json_object_set_new(figures, subject->name,
+					    json_pack("{s:f, s:f, s:f, s:f}", "few", subject->few, "many",
+						      subject->many, "answers", subject->answers, "begin",
+						      subject->begin));
+	}
+	json_object_set_new(figures, "tsc_hz", json_integer((json_int_t)rte_get_tsc_hz()));
+	json_dumpf(figures, stdout, JSON_COMPACT);
+	printf("\n");
+	json_decref(figures);
+}
+
+/* Returns whether the ports are to be of vhost-user. */
+static bool parse(int argc, char **argv)
+{
+	static const struct option options[] = {
+		{"vhost", no_argument, NULL, 'v'},
+		{"json", required_argument, NULL, 'j'},
+		{"seconds", required_argument, NULL, 's'},
+		{0},
+	};
+	bool vhost = false, known = false;
+	int option;
+
+	while ((option = getopt_long(argc, argv, ":", options, NULL)) != -1)
+		switch (option) {
+		case 'v':
+			vhost = true;
+			break;
+		case 'j':
+			kind = optarg;
+			break;
+		case 's':
+			seconds = (double)option_number("seconds", optarg, 1, SECONDS_MOST);
+			break;
+		default:
+			option_wrong(option, argv[optind - 1]);
+		}
+	for (unsigned i = 0; i < RTE_DIM(subjects); i++)
+		known |= wanted(&subjects[i]);
+	if (!known) {
+		fprintf(stderr, "--json %s: expected skeleton, router, firewall, nat or balancer\n", kind);
+		exit(2);
+	}
+	if (optind < argc)
+		connections = (uint32_t)strtoul(argv[optind], NULL, 10) / (BURST * PART) * (BURST * PART);
 	if (connections < FEW || connections > DEFAULT_CONNECTIONS) {
 		fprintf(stderr, "expected %d to %d connections\n", FEW, DEFAULT_CONNECTIONS);
-		return 2;
+		exit(2);
 	}
+	return vhost;
+}
+
+int main(int argc, char **argv)
+{
+	const bool vhost = parse(argc, argv);
+
 	if (start_dpdk(2048) != 0 || grace_open() != 0)
 		return 1;
 	pool = rte_pktmbuf_pool_create("frames", FRAMES, 256, 0, RTE_MBUF_DEFAULT_BUF_SIZE, SOCKET_ID_ANY);
@@ -403,6 +484,8 @@ int main(int argc, char **argv)
 	for (unsigned i = 0; i < BURST; i++)
 		frame_udp4(&sent[i], 0, SERVER, 1024, PORT);
 	for (unsigned i = 0; i < RTE_DIM(subjects); i++) {
+		if (!wanted(&subjects[i]))
+			continue;
 		if (subjects[i].prepare != NULL)
 			subjects[i].prepare();
 		if (subjects[i].first > 0)
@@ -411,13 +494,10 @@ int main(int argc, char **argv)
 	measure(FEW, offsetof(struct subject, few), pass);
 	measure(connections, offsetof(struct subject, many), pass);
 	measure(connections, offsetof(struct subject, answers), pass_back);
-	printf("%24s 1000 connections      all connections      their answers        first frames\n"
-	       "%24s    cycles     rate      cycles     rate    cycles     rate    cycles       M/s\n",
-	       "", "");
-	for (unsigned i = 0; i < RTE_DIM(subjects); i++)
-		report(&subjects[i]);
-	printf("TSC: %.3f GHz\n", (double)rte_get_tsc_hz() / 1e9);
+	if (kind != NULL)
+		report_kind();
+	else
+		report_all();
 	cost_ports_close();
-	random_lines_report();
 	return 0;
 }

@@ -12,6 +12,7 @@ from tailrace.bench import apply as bench_apply
 from tailrace.bench import chain as bench_chain
 from tailrace.bench import dashboard as bench_dashboard
 from tailrace.bench import floor as bench_floor
+from tailrace.bench import following as bench_following
 from tailrace.bench import function as bench_function
 from tailrace.bench import hop as bench_hop
 from tailrace.bench import idle as bench_idle
@@ -591,7 +592,7 @@ def start(
 
 @app.command()
 def function(
-    name: Annotated[str, typer.Argument(metavar="[skeleton|router]")] = "skeleton",
+    name: Annotated[str, typer.Argument(metavar="[skeleton|router|firewall|nat|balancer]")] = "skeleton",
     routes: Annotated[
         int | None, typer.Option(metavar="N", help="Of the router's: IPv4 routes. Default: 1000000.")
     ] = None,
@@ -606,13 +607,14 @@ def function(
     cores: CoresOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """The cost of a function: the skeleton beside DPDK's testpmd (io), or the router beside l3fwd and the kernel.
+    """The cost of a function: beside DPDK's testpmd (io), l3fwd and the kernel, or the skeleton.
 
     \b
     sudo tailrace bench function
     sudo tailrace bench function --pairs 9 --json
     scripts/setup l3fwd && sudo tailrace bench function router
     sudo tailrace bench function router --routes 100000 --against kernel
+    sudo tailrace bench function firewall
 
     skeleton: both forward between two devices of DPDK's (net_null) that always have frames and take all, in turn on
     one core.
@@ -621,7 +623,18 @@ def function(
     l3fwd (FIB mode) get copies of them from memory and free what they send; the Linux kernel gets them by a veth,
     without what that costs by itself. Each has CPU time of one core, in turn; the router of two, too. The kernel takes
     a minute or so for a million routes, once.
+
+    firewall, nat, balancer: frames of a million known connections at random, over vhost-user, beside the skeleton.
     """
+
+    def refuse_router_options() -> None:
+        if (routes, ipv6_routes, against) != (None, None, None):
+            raise Mistake(f"{name} has no --routes, --ipv6-routes and --against; expected them with router")
+
+    def following() -> bench_following.FollowingPlan:
+        refuse_router_options()
+        return bench_following.FollowingPlan(64, pairs, seconds, _parse_cores(cores), name)
+
     if name == "router":
         peers = ",".join(bench_routing.PEERS) if against is None else against
         wanted = bench_routing.MOST_ROUTES if routes is None else routes
@@ -650,9 +663,33 @@ def function(
             as_json=as_json,
         )
 
+    if name in bench_following.KINDS:
+        finish(
+            following,
+            bench_following.run,
+            partial(
+                comparison_table,
+                title=f"{name}: a million known connections, 64 B frames over vhost-user",
+                columns=[
+                    CYCLES,
+                    Column("cycles_few", "of 1000 connections", 1),
+                    Column("cycles_answers", "answers", 1),
+                    MPPS,
+                    Column("connections_per_second", "new/s", 0),
+                ],
+                notes=[
+                    "cycles: the least that a burst took, a frame. new/s: connections that a core begins in a second.",
+                    "ratio: of rates, function ÷ skeleton; 1 would be a function that costs nothing.",
+                    *(["rules: of cycles, 10000 rules ÷ 1."] if name == bench_following.FIREWALL else []),
+                ],
+            ),
+            as_json=as_json,
+        )
+
     def plan() -> bench_function.FunctionPlan:
-        if name != "skeleton" or (routes, ipv6_routes, against) != (None, None, None):
-            raise Mistake(f"{name}: expected skeleton, which has no --routes, --ipv6-routes and --against, or router")
+        if name != "skeleton":
+            raise Mistake(f"{name}: expected skeleton, router, {', '.join(bench_following.KINDS)}")
+        refuse_router_options()
         return bench_function.FunctionPlan(64, pairs, seconds, _parse_cores(cores))
 
     finish(

@@ -25,6 +25,7 @@ _FOLDERS = {
     "tailrace-priority-agent": "priority",
     "tailrace-core-to-core": "bench",
     "tailrace-floor": "bench",
+    "tailrace-function-cost": "bench",
     "tailrace-wake": "bench",
     "tailrace-tap-guest": "bench",
     "tailrace-circulate": "bench",
