@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+#include <sched.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -11,7 +12,7 @@
 #include "common/device.h"
 #include "cost_ports.h"
 
-enum { PORTS = 2, PATH = 64 };
+enum { PORTS = 2, PATH = 64, PATIENCE = 10 /* seconds */ };
 
 static struct rte_mempool *pool;
 static bool over_vhost;
@@ -104,6 +105,24 @@ static uint64_t pass_memory(const struct function *function, uint16_t in, const 
 	return rte_rdtsc() - began;
 }
 
+/*
+ * DPDK's back end moves nothing while a thread of its own takes a message of the front end.  That may share this CPU,
+ * so it is waited for: at the far ends, whose time is not counted.
+ */
+static void move_far(uint16_t (*move)(uint16_t, uint16_t, struct rte_mbuf **, uint16_t), const struct device *device,
+		     struct rte_mbuf **burst, uint16_t nb_frames, const char *otherwise)
+{
+	const uint64_t end_of_patience = rte_rdtsc() + PATIENCE * rte_get_tsc_hz();
+	uint16_t nb_moved = move(device->port, 0, burst, nb_frames);
+
+	while (nb_moved < nb_frames) {
+		if (rte_rdtsc() > end_of_patience)
+			end(otherwise);
+		sched_yield();
+		nb_moved += move(device->port, 0, burst + nb_moved, nb_frames - nb_moved);
+	}
+}
+
 static uint64_t pass_vhost(const struct function *function, uint16_t in, const struct frame *sent,
 			   uint8_t (*received)[64], uint16_t *nb_out)
 {
@@ -112,8 +131,7 @@ static uint64_t pass_vhost(const struct function *function, uint16_t in, const s
 	uint16_t nb;
 
 	fill(burst, sent);
-	if (rte_eth_tx_burst(far[in].port, 0, burst, COST_BURST) != COST_BURST)
-		end("the function's port takes no frames");
+	move_far(rte_eth_tx_burst, &far[in], burst, COST_BURST, "the function's port takes no frames");
 	began = rte_rdtsc();
 	nb = device_receive(&near[in], 0, burst, COST_BURST);
 	nb = function->process(burst, nb, in, 0);
@@ -121,9 +139,7 @@ static uint64_t pass_vhost(const struct function *function, uint16_t in, const s
 	ended = rte_rdtsc();
 	if (*nb_out != nb)
 		end("the function's port does not send all");
-	nb = rte_eth_rx_burst(far[!in].port, 0, burst, COST_BURST);
-	if (*nb_out != nb)
-		end("not all that was sent has come");
+	move_far(rte_eth_rx_burst, &far[!in], burst, nb, "not all that was sent has come");
 	empty(burst, nb, received);
 	return ended - began;
 }
