@@ -135,7 +135,7 @@ static void open_software(struct events *events, enum event_kind kind, struct so
 }
 
 struct events *events_open(const int *cpus, unsigned nb_cpus, const struct timeline *timeline, enum events_by best,
-			   struct source *sources, unsigned *nb_sources)
+			   bool exits, struct source *sources, unsigned *nb_sources)
 {
 	struct events *events = calloc(1, sizeof(*events));
 	char why[96] = "tracepoints are not to be used", no_programs[96];
@@ -149,7 +149,7 @@ struct events *events_open(const int *cpus, unsigned nb_cpus, const struct timel
 		events->buffers[i].leader = -1;
 	for (unsigned i = 0; i < SOURCES; i++)
 		sources[i] = (struct source){.what = source_names[i]};
-	*nb_sources = SOURCES;
+	*nb_sources = exits ? SOURCES : SOURCE_EXITS;
 	if (events->files == NULL) {
 		free(events);
 		return NULL;
@@ -160,8 +160,10 @@ struct events *events_open(const int *cpus, unsigned nb_cpus, const struct timel
 			log_info("%s; perf records in its place, at a greater cost", no_programs);
 	}
 	if (best != EVENTS_BY_SOFTWARE && tracepoints_open(why, sizeof(why)) == 0)
-		for (unsigned i = 0; i < KNOWN; i++)
-			open_tracepoint(events, i, timeline, sources);
+		for (unsigned i = 0; i < KNOWN; i++) {
+			if (known[i].source < *nb_sources)
+				open_tracepoint(events, i, timeline, sources);
+		}
 	else
 		for (unsigned i = 0; i < SOURCES; i++)
 			memcpy(sources[i].why, why, sizeof(why));

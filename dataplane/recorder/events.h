@@ -18,10 +18,11 @@ enum events_by { EVENTS_BY_BPF, EVENTS_BY_TRACEPOINTS, EVENTS_BY_SOFTWARE };
 
 /*
  * Open what there is for these CPUs, and fill in `sources` (RECORD_SOURCES of them).  Only page faults and migrations
- * of watched threads are recorded.  Returns NULL without memory.
+ * of watched threads are recorded; with `exits` also when these, as CPUs of machines, were left for this host, where
+ * KVM runs them.  Returns NULL without memory.
  */
 struct events *events_open(const int *cpus, unsigned nb_cpus, const struct timeline *timeline, enum events_by best,
-			   struct source *sources, unsigned *nb_sources);
+			   bool exits, struct source *sources, unsigned *nb_sources);
 
 /* Leave out what happened until now, while the rest was being opened. */
 void events_begin(struct events *events);

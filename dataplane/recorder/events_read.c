@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "recorder/events_state.h"
+#include "recorder/exits.h"
 
 enum { EVENTS_LARGEST = 4096 };
 
@@ -120,6 +121,16 @@ static void read_tracepoint(const struct reading *reading, unsigned number, cons
 			   clock_tsc(reading->before, reading->after, began), time, 0);
 		break;
 	}
+	case EXIT: {
+		const uint32_t reason = (uint32_t)int_at(sample, tracepoint, 0);
+
+		timeline_exit(timeline, time, sample->thread, reason,
+			      exit_name((uint32_t)int_at(sample, tracepoint, 1), reason));
+		break;
+	}
+	case ENTRY:
+		timeline_entry(timeline, reading->index, time, sample->thread);
+		break;
 	case FREQUENCY:
 		record_add(timeline->file, reading->index, RECORD_FREQUENCY, 0, "", time, time,
 			   (uint32_t)int_at(sample, tracepoint, 0));

@@ -12,6 +12,7 @@ const char *const source_names[SOURCES] = {
 	[SOURCE_MIGRATIONS] = "migrations",
 	[SOURCE_NMIS] = "non-maskable interrupts",
 	[SOURCE_FREQUENCY] = "frequency changes",
+	[SOURCE_EXITS] = "exits of machines",
 };
 
 static const char *const no_fields[] = {NULL};
@@ -24,6 +25,7 @@ static const char *const fault_fields[] = {"common_pid", NULL};
 static const char *const migrate_fields[] = {"pid", "dest_cpu", NULL};
 static const char *const nmi_fields[] = {"delta_ns", NULL};
 static const char *const frequency_fields[] = {"state", NULL};
+static const char *const exit_fields[] = {"exit_reason", "isa", NULL};
 
 #define VECTOR(vector)                                                                                           \
 	{ENTER, NESTING_VECTOR, "irq_vectors/" vector "_entry", no_fields, SOURCE_INTERRUPTS, NULL, NULL},       \
@@ -52,6 +54,8 @@ const struct event known[] = {
 	{NMI, 0, "nmi/nmi_handler", nmi_fields, SOURCE_NMIS, NULL, NULL},
 	{FREQUENCY, 0, "power/cpu_frequency", frequency_fields, SOURCE_FREQUENCY, NULL, NULL},
 	{MIGRATE, 0, "sched/sched_migrate_task", migrate_fields, SOURCE_MIGRATIONS, NULL, "pid"},
+	{EXIT, 0, "kvm/kvm_exit", exit_fields, SOURCE_EXITS, NULL, "common_pid"},
+	{ENTRY, 0, "kvm/kvm_entry", no_fields, SOURCE_EXITS, NULL, "common_pid"},
 };
 
 _Static_assert(sizeof(known) / sizeof(known[0]) == KNOWN, "other modules have an array of that length");

@@ -7,7 +7,7 @@
 
 #include "recorder/timeline.h"
 
-enum event_kind { ENTER, LEAVE, SWITCH, FAULT, NMI, FREQUENCY, MIGRATE };
+enum event_kind { ENTER, LEAVE, SWITCH, FAULT, NMI, FREQUENCY, MIGRATE, EXIT, ENTRY };
 
 struct event {
 	enum event_kind kind;
@@ -28,10 +28,11 @@ enum {
 	SOURCE_MIGRATIONS,
 	SOURCE_NMIS,
 	SOURCE_FREQUENCY,
+	SOURCE_EXITS, /* only where they are asked for */
 	SOURCES
 };
 
-enum { KNOWN = 29 };
+enum { KNOWN = 31 };
 
 /* What a source of events is called in the list that users see. */
 extern const char *const source_names[SOURCES];

@@ -38,6 +38,8 @@ static const char usage[] =
 	"  --no-bpf           load no programs into the kernel, and use its tracepoints by perf\n"
 	"  --show PATH        write what such a file knows of some spans of time, as text, and end\n"
 	"  --span BEGIN-END   one of them, by the TSC; at most 128\n"
+	"  --exits            of the threads, which are CPUs of machines that KVM runs, also when and why they were "
+	"left\n"
 	"  --software         leave the kernel's tracepoints alone, and use what else there is\n"
 	"  --version, --help\n";
 
@@ -47,6 +49,7 @@ struct options {
 	unsigned nb_cpus, nb_spans;
 	struct record_span spans[RECORD_SHOW_SPANS];
 	enum events_by best;
+	bool exits;
 };
 
 static void add_thread(struct timeline *timeline, const char *text)
@@ -87,11 +90,17 @@ static void add_span(struct options *options, const char *text)
 static struct options parse(int argc, char **argv, struct timeline *timeline)
 {
 	static const struct option known[] = {
-		{"file", required_argument, NULL, 'f'},	  {"cpu", required_argument, NULL, 'c'},
-		{"thread", required_argument, NULL, 't'}, {"no-bpf", no_argument, NULL, 'b'},
-		{"software", no_argument, NULL, 's'},	  {"show", required_argument, NULL, 'o'},
-		{"span", required_argument, NULL, 'p'},	  {"version", no_argument, NULL, 'v'},
-		{"help", no_argument, NULL, 'h'},	  {NULL, 0, NULL, 0},
+		{"file", required_argument, NULL, 'f'},
+		{"cpu", required_argument, NULL, 'c'},
+		{"thread", required_argument, NULL, 't'},
+		{"no-bpf", no_argument, NULL, 'b'},
+		{"software", no_argument, NULL, 's'},
+		{"show", required_argument, NULL, 'o'},
+		{"span", required_argument, NULL, 'p'},
+		{"version", no_argument, NULL, 'v'},
+		{"help", no_argument, NULL, 'h'},
+		{"exits", no_argument, NULL, 'x'},
+		{NULL, 0, NULL, 0},
 	};
 	struct options options = {.file = NULL};
 	int option;
@@ -110,6 +119,9 @@ static struct options parse(int argc, char **argv, struct timeline *timeline)
 			break;
 		case 'b':
 			options.best = EVENTS_BY_TRACEPOINTS;
+			break;
+		case 'x':
+			options.exits = true;
 			break;
 		case 's':
 			options.best = EVENTS_BY_SOFTWARE;
@@ -193,7 +205,8 @@ int main(int argc, char **argv)
 		log_error("signals: %s", strerror(-stop));
 		return 1;
 	}
-	events = events_open(options.cpus, options.nb_cpus, &timeline, options.best, sources, &nb_sources);
+	events = events_open(options.cpus, options.nb_cpus, &timeline, options.best, options.exits, sources,
+			     &nb_sources);
 	if (events != NULL)
 		samples = samples_open(options.cpus, options.nb_cpus, sources, &nb_sources);
 	if (samples == NULL) {

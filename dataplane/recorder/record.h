@@ -39,20 +39,21 @@ enum {
 };
 
 /* What a record is of, as readers know it by name. */
-#define RECORD_KINDS(X)                                                                   \
-	X(INTERRUPT, "interrupt") /* id: the line or 0; name: whose */                    \
-	X(NMI, "nmi")                                                                     \
-	X(SOFTIRQ, "softirq")                                                             \
-	X(TASK, "task")		  /* ran; id: thread, extra: the kernel's priority */     \
-	X(READY, "ready")	  /* a watched thread, off its CPU though it could run */ \
-	X(ASLEEP, "asleep")	  /* ... because it waits for something */                \
-	X(BLOCKED, "blocked")	  /* ... because it waits in the kernel */                \
-	X(STOPPED, "stopped")	  /* ... because a signal or a debugger stopped it */     \
-	X(FAULT, "fault")	  /* a page fault of a watched thread: when it began */   \
-	X(MIGRATION, "migration") /* of a watched thread; extra: to which CPU */          \
-	X(FREQUENCY, "frequency") /* extra: kHz from now on */                            \
-	X(STEAL, "steal")	  /* some time within it; extra: us */                    \
-	X(SMI, "smi")		  /* some time within it; extra: how many */              \
+#define RECORD_KINDS(X)                                                                           \
+	X(INTERRUPT, "interrupt") /* id: the line or 0; name: whose */                            \
+	X(NMI, "nmi")                                                                             \
+	X(SOFTIRQ, "softirq")                                                                     \
+	X(TASK, "task")		  /* ran; id: thread, extra: the kernel's priority */             \
+	X(READY, "ready")	  /* a watched thread, off its CPU though it could run */         \
+	X(ASLEEP, "asleep")	  /* ... because it waits for something */                        \
+	X(BLOCKED, "blocked")	  /* ... because it waits in the kernel */                        \
+	X(STOPPED, "stopped")	  /* ... because a signal or a debugger stopped it */             \
+	X(FAULT, "fault")	  /* a page fault of a watched thread: when it began */           \
+	X(EXIT, "exit")		  /* of a machine's CPU to this host; id: thread, name: reason */ \
+	X(MIGRATION, "migration") /* of a watched thread; extra: to which CPU */                  \
+	X(FREQUENCY, "frequency") /* extra: kHz from now on */                                    \
+	X(STEAL, "steal")	  /* some time within it; extra: us */                            \
+	X(SMI, "smi")		  /* some time within it; extra: how many */                      \
 	X(COUNTED, "counted")	  /* interrupts some time within it; extra: how many */
 
 enum record_kind {

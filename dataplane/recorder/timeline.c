@@ -73,6 +73,29 @@ void timeline_switch(struct timeline *timeline, unsigned index, uint64_t time, c
 	}
 }
 
+void timeline_exit(struct timeline *timeline, uint64_t time, int32_t thread, uint32_t reason, const char *name)
+{
+	struct timeline_thread *known = timeline_thread(timeline, thread);
+
+	if (known == NULL)
+		return;
+	known->exited = time;
+	known->reason = reason;
+	known->reason_name = name;
+}
+
+void timeline_entry(struct timeline *timeline, unsigned index, uint64_t time, int32_t thread)
+{
+	struct timeline_thread *known = timeline_thread(timeline, thread);
+
+	/* It may have moved here from a CPU whose clock was read later. */
+	if (known == NULL || known->exited == 0 || time < known->exited)
+		return;
+	record_add(timeline->file, index, RECORD_EXIT, (uint32_t)thread, known->reason_name, known->exited, time,
+		   known->reason);
+	known->exited = 0;
+}
+
 void timeline_point(struct timeline *timeline, unsigned index, enum record_kind kind, uint64_t time, int32_t thread,
 		    uint32_t extra)
 {
@@ -87,6 +110,8 @@ void timeline_lost(struct timeline *timeline, unsigned index)
 	memset(cpu->entered, 0, sizeof(cpu->entered));
 	cpu->since = 0;
 	/* Threads' times are not reported by CPU. */
-	for (unsigned i = 0; i < timeline->nb_threads; i++)
+	for (unsigned i = 0; i < timeline->nb_threads; i++) {
 		timeline->threads[i].off = false;
+		timeline->threads[i].exited = 0;
+	}
 }

@@ -30,6 +30,9 @@ struct timeline_thread {
 	bool off;
 	enum record_kind why; /* it is off its CPU */
 	uint64_t since;
+	uint64_t exited; /* when its machine's CPU was left; 0: it is not, or nobody knows */
+	uint32_t reason;
+	const char *reason_name;
 };
 
 struct timeline {
@@ -50,6 +53,10 @@ void timeline_leave(struct timeline *timeline, unsigned index, enum nesting nest
 /* A CPU goes from one task to another; `state` is prev_state of the kernel's tracepoint sched_switch. */
 void timeline_switch(struct timeline *timeline, unsigned index, uint64_t time, const struct task *before,
 		     uint64_t state, const struct task *after);
+
+/* The CPU of a machine, which a watched thread is, was left for this host, and is entered again. */
+void timeline_exit(struct timeline *timeline, uint64_t time, int32_t thread, uint32_t reason, const char *name);
+void timeline_entry(struct timeline *timeline, unsigned index, uint64_t time, int32_t thread);
 
 /* Something that has no length, of a watched thread; other threads' are left out. */
 void timeline_point(struct timeline *timeline, unsigned index, enum record_kind kind, uint64_t time, int32_t thread,

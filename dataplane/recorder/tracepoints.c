@@ -79,12 +79,17 @@ int tracepoint_read(const char *name, const char *const *fields, struct tracepoi
 		return rc;
 	tracepoint->number = (uint32_t)strtoul(text, NULL, 10);
 	rc = read_file(name, "format", text, sizeof(text));
-	for (unsigned i = 0; rc == 0 && i < TRACEPOINT_FIELDS && fields[i] != NULL; i++) {
-		int at = field_at(text, fields[i]);
+	return rc == 0 ? tracepoint_parse(text, fields, tracepoint) : rc;
+}
+
+int tracepoint_parse(const char *format, const char *const *fields, struct tracepoint *tracepoint)
+{
+	for (unsigned i = 0; i < TRACEPOINT_FIELDS && fields[i] != NULL; i++) {
+		int at = field_at(format, fields[i]);
 
 		if (at < 0)
 			return at;
 		tracepoint->at[i] = (uint16_t)at;
 	}
-	return rc;
+	return 0;
 }

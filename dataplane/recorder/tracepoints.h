@@ -24,4 +24,7 @@ int tracepoints_open(char *why, unsigned size);
  */
 int tracepoint_read(const char *name, const char *const *fields, struct tracepoint *tracepoint);
 
+/* The same of a format that was read.  Returns 0 or -ENOENT. */
+int tracepoint_parse(const char *format, const char *const *fields, struct tracepoint *tracepoint);
+
 #endif

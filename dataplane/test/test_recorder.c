@@ -14,6 +14,7 @@
 
 #include "cmocka_all.h"
 #include "recorder/clock.h"
+#include "recorder/events_state.h"
 #include "recorder/record_show.h"
 #include "recorder/samples.h"
 #include "recorder/timeline.h"
@@ -259,6 +260,88 @@ static void a_time_between_two_readings_lies_on_a_straight_line(void **state)
 	assert_int_equal(clock_tsc(&before, &after, 400000), 750000);
 }
 
+/* As Linux 6.18 describes kvm/kvm_exit; the arguments of its text are left out. */
+static const char exit_format[] = "name: kvm_exit\nID: 103\nformat:\n"
+				  "\tfield:unsigned short common_type;\toffset:0;\tsize:2;\tsigned:0;\n"
+				  "\tfield:unsigned char common_flags;\toffset:2;\tsize:1;\tsigned:0;\n"
+				  "\tfield:unsigned char common_preempt_count;\toffset:3;\tsize:1;\tsigned:0;\n"
+				  "\tfield:int common_pid;\toffset:4;\tsize:4;\tsigned:1;\n\n"
+				  "\tfield:unsigned int exit_reason;\toffset:8;\tsize:4;\tsigned:0;\n"
+				  "\tfield:unsigned long guest_rip;\toffset:16;\tsize:8;\tsigned:0;\n"
+				  "\tfield:u32 isa;\toffset:24;\tsize:4;\tsigned:0;\n"
+				  "\tfield:u64 info1;\toffset:32;\tsize:8;\tsigned:0;\n";
+
+enum { EXIT_POINT = 103, ENTRY_POINT = 115 };
+
+/* What perf gathers of one event, as EVENTS_SAMPLE lays it out. */
+struct perf_sample {
+	struct perf_event_header header;
+	uint64_t id;
+	int32_t process, thread;
+	uint64_t time;
+	uint32_t raw_size;
+	uint8_t raw[44];
+};
+
+static void gather(const struct buffer *buffer, uint16_t point, int32_t thread, uint64_t ns, uint32_t reason,
+		   uint32_t isa)
+{
+	struct perf_sample sample = {
+		.header = {.type = PERF_RECORD_SAMPLE, .size = sizeof(sample)},
+		.process = 1,
+		.thread = thread,
+		.time = ns,
+		.raw_size = sizeof(sample.raw),
+	};
+
+	memcpy(sample.raw, &point, sizeof(point));
+	memcpy(sample.raw + 8, &reason, sizeof(reason));
+	memcpy(sample.raw + 24, &isa, sizeof(isa));
+	memcpy(buffer->data + buffer->page->data_head, &sample, sizeof(sample));
+	buffer->page->data_head += sizeof(sample);
+}
+
+static void an_exit_lasts_until_the_machines_cpu_is_entered_again(void **state)
+{
+	static const char *const fields[] = {"exit_reason", "isa", NULL};
+	static const struct clock_reading before = {.tsc = 1000, .ns = 1000}, after = {.tsc = 9000, .ns = 9000};
+	struct recording *recording = *state;
+	const json_t *ring = ring_of(recording, 1);
+	struct events *events = calloc(1, sizeof(*events));
+	struct buffer *buffer = &events->buffers[1];
+
+	buffer->page = calloc(1, sizeof(*buffer->page));
+	buffer->data = calloc(1, EVENTS_BUFFER);
+	for (unsigned i = 0; i < KNOWN; i++)
+		if (strcmp(known[i].name, "kvm/kvm_exit") == 0) {
+			assert_int_equal(tracepoint_parse(exit_format, fields, &events->tracepoints[i]), 0);
+			events->tracepoints[i].number = EXIT_POINT;
+		} else if (strcmp(known[i].name, "kvm/kvm_entry") == 0) {
+			events->tracepoints[i].number = ENTRY_POINT;
+		}
+	gather(buffer, ENTRY_POINT, POLLER, 1500, 0, 0); /* of an exit before we looked */
+	gather(buffer, EXIT_POINT, POLLER, 2000, 0x1e, 1);
+	gather(buffer, EXIT_POINT, 7, 2100, 0x1e, 1); /* nobody watches that one */
+	gather(buffer, ENTRY_POINT, 7, 2200, 0, 0);
+	gather(buffer, ENTRY_POINT, POLLER, 2500, 0, 0);
+	gather(buffer, EXIT_POINT, POLLER, 3000, 0x400, 2);
+	gather(buffer, ENTRY_POINT, POLLER, 3100, 0, 0);
+	gather(buffer, EXIT_POINT, POLLER, 4000, 0xfff, 2); /* newer than the names here */
+	gather(buffer, ENTRY_POINT, POLLER, 4100, 0, 0);
+	gather(buffer, EXIT_POINT, POLLER, 5000, 0x0c, 1); /* not entered yet */
+	events_drain(events, 1, &recording->timeline, &before, &after);
+	assert_int_equal(word(recording, ring, "head"), 3);
+	expect(recording, ring, 0, "exit", "IO_INSTRUCTION", POLLER, 2000, 2500, 0x1e);
+	expect(recording, ring, 1, "exit", "NPF", POLLER, 3000, 3100, 0x400);
+	expect(recording, ring, 2, "exit", "?", POLLER, 4000, 4100, 0xfff);
+	timeline_lost(&recording->timeline, 1);
+	timeline_entry(&recording->timeline, 1, 6000, POLLER);
+	assert_int_equal(word(recording, ring, "head"), 3);
+	free(buffer->page);
+	free(buffer->data);
+	free(events);
+}
+
 /* What the file's recorder shows of these spans; to be freed. */
 static char *shown(const struct recording *recording, const struct record_span *spans, unsigned nb_spans)
 {
@@ -374,6 +457,7 @@ int main(void)
 		cmocka_unit_test_setup_teardown(interrupts_nest_and_one_without_a_beginning_is_left_out, begin, end),
 		cmocka_unit_test_setup_teardown(what_was_under_way_when_events_were_lost_is_not_guessed, begin, end),
 		cmocka_unit_test_setup_teardown(points_are_of_watched_threads_only_and_rare_ones_are_notes, begin, end),
+		cmocka_unit_test_setup_teardown(an_exit_lasts_until_the_machines_cpu_is_entered_again, begin, end),
 		cmocka_unit_test_setup_teardown(a_series_counts_what_the_ring_forgets, begin, end),
 		cmocka_unit_test_setup_teardown(the_longest_is_of_the_part_that_the_reader_has_begun, begin, end),
 		cmocka_unit_test_setup_teardown(more_series_than_there_is_room_for_go_into_the_last, begin, end),

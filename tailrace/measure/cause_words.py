@@ -77,6 +77,7 @@ def _words(cause: Cause, who: str, pollers: Mapping[int, str]) -> str:
         "blocked": f"{who} waited in the kernel",
         "asleep": f"{who} was asleep and had to be woken",
         "fault": f"page faults of {who}",
+        "exit": f"{who} was left for this host: {cause.name}",
         "full": f"{cause.name} had no room",
     }.get(cause.kind, cause.kind)
 

@@ -16,9 +16,9 @@ The order in which a moment is given away:
    than that can be said;
 7. the switch had the frame to give, and the next one's ring had no room: what is known of that one (1 to 4, and its
    gaps), and of those after it as far as their rings were full too; where nothing is, that there was no room;
-8. of an interrupt to a machine, whose CPU is the poller on this host: where none of 1 to 4 kept that one, what is
-   known of the receiver inside (1 to 4, and what its CPU did while it slept); then 5 of the one, and of the other: it
-   was not waked yet;
+8. of an interrupt to a machine, whose CPU is the poller on this host: where none of 1 to 4 kept that one, that it had
+   been left for this host (an exit) while it was not asleep; then what is known of the receiver inside (1 to 4, and
+   what its CPU did while it slept); then 5 of the one, and of the other: it was not waked yet;
 9. otherwise it was at work: the usual time, waiting behind other frames included.
 
 A part may lie with two pollers: a frame waits in a ring until the switch comes, but it may also be the sender who was
@@ -49,8 +49,10 @@ _ORDER = ("stopped", "blocked", "fault-wait", "nmi", "interrupt", "softirq", "ta
 #: nothing explains.
 _CPU_GONE = 2 * len(_ORDER)
 _WHILE_ASLEEP = _CPU_GONE + 1
+#: A machine's CPU, which the first one is, was left for this host, and none of the above is known of that time.
+_EXIT = _WHILE_ASLEEP + len(_ORDER)
 #: The same of the one inside a machine, whose CPU the first one is: what kept it, what happened while it slept.
-_INSIDE = _WHILE_ASLEEP + len(_ORDER)
+_INSIDE = _EXIT + 1
 _ASLEEP = _INSIDE + 2 * len(_ORDER)
 _ASLEEP_INSIDE = _ASLEEP + 1
 _GAP = _ASLEEP_INSIDE + 1
@@ -75,9 +77,9 @@ class Cause:
     """What kept pollers from their work: one, however many pollers of its CPU it kept."""
 
     kind: str
-    """stopped, blocked, nmi, interrupt, softirq, task, asleep, fault, full, or unexplained."""
+    """stopped, blocked, nmi, interrupt, softirq, task, exit, asleep, fault, full, or unexplained."""
     name: str
-    """Whose interrupt, which task, which port had no room, ..."""
+    """Whose interrupt, which task, why a machine was left, which port had no room, ..."""
     cpu: int
     id: int
     """An interrupt's line, or a task's thread; else the thread of the poller whom it is about (of full: the worker)."""
@@ -235,6 +237,10 @@ def _spans_of(poller: Poller, evidence: Evidence, hz: int) -> list[_Span]:
                 add(begin, end, _ORDER.index("fault-wait"), "fault", number)
             else:
                 add(begin, end, _ASLEEP if kind == "asleep" else _ORDER.index(kind), kind, number)
+        elif kind == "exit" and id_ == poller.thread:
+            for low, high, slept in _cut(begin, end, asleep):
+                if not slept:
+                    add(low, high, _EXIT, kind, number, name)
         elif cpu == poller.cpu and kind in ("nmi", "interrupt", "softirq", "task") and (kind, id_) != itself:
             rank = _ORDER.index(kind)
             for low, high, slept in _cut(begin, end, asleep):

@@ -32,7 +32,7 @@ _CPU_TRACKS: Mapping[str, str] = {
     "task": "tasks", "interrupt": "interrupts", "softirq": "softirqs", "nmi": "non-maskable interrupts"
 }  # fmt: skip
 _STATES = ("ready", "asleep", "blocked", "stopped")
-_STATE, _SLOW = "state of the thread", "the slowest interrupts"
+_STATE, _EXITS, _SLOW = "state of the thread", "exits to this host", "the slowest interrupts"
 
 
 @dataclass(frozen=True)
@@ -167,6 +167,8 @@ class _Tracks:
             whose = slow.whose(event)
             if whose is not None and kind in _STATES:
                 self._add(_process(whose), _STATE, _Slice(begin, end, kind, kind, {}))
+            elif whose is not None and kind == "exit":
+                self._add(_process(whose), _EXITS, _Slice(begin, end, name, kind, {"reason": extra}))
             elif whose is not None and kind == "fault":
                 self.marks.append(((_process(whose), _STATE), _Slice(begin, begin, "page fault", kind, {})))
 
@@ -232,7 +234,7 @@ def _lines(slow: Slow, hz: int) -> Iterator[str]:
             number = f" (thread {event.id})" if event.kind == "task" else f" {event.id}" if event.id else ""
             where, what = _cpu(event.cpu, event.inside), f"{event.kind} {event.name}{number}"
         elif whose is not None:
-            where, what = _process(whose), event.kind
+            where, what = _process(whose), " ".join(filter(None, (event.kind, event.name)))
         else:
             continue
         yield f"  {us(event.begin - slow.raised):>12} {us(event.end - slow.raised):>12}  {where}: {what}"

@@ -17,6 +17,7 @@ from typing import Any, Literal
 
 from tailrace.errors import Failure, Fault
 from tailrace.functions import agent
+from tailrace.functions.acceleration import acceleration
 from tailrace.functions.domain import inner_address
 from tailrace.functions.machine import InMachine
 from tailrace.functions.priority import follow, follow_again
@@ -497,7 +498,8 @@ def measure_interrupts(
             up.enter_context(each.up(launcher, plan.control, image))
         traced = Trace(resumed=part > 1) if trace is not None else None
         if causes or traced is not None:
-            recorder = Recorder.start(launcher, [side.poller(core) for side in sides], plan.control)
+            by_kvm = any(side.guest is not None for side in sides) and acceleration().kind == "kvm"
+            recorder = Recorder.start(launcher, [side.poller(core) for side in sides], plan.control, exits=by_kvm)
             up.callback(recorder.close)
             for note in recorder.missing():
                 folder.note(note)

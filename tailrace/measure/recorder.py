@@ -87,8 +87,11 @@ class Recorder:
     _files: list[FilePath] = field(default_factory=list)
 
     @classmethod
-    def start(cls, launcher: Launcher, pollers: Sequence[Poller], cpus: Sequence[int]) -> Recorder:
-        """Starts it on these CPUs, to record the pollers' own; returns when it records. Raises Failure."""
+    def start(
+        cls, launcher: Launcher, pollers: Sequence[Poller], cpus: Sequence[int], *, exits: bool = False
+    ) -> Recorder:
+        """Starts it on these CPUs, to record the pollers' own; returns when it records. With `exits` some of them are
+        CPUs of machines that KVM runs, and it records when and why they are left. Raises Failure."""
         path = launcher.state.folder / "recorder.file"
         file = FilePath(str(path))
         launcher.state.add(file)
@@ -97,6 +100,7 @@ class Recorder:
             argv += ["--cpu", str(cpu)]
         for poller in pollers:
             argv += ["--thread", str(poller.thread)]
+        argv += ["--exits"] if exits else []
         process = launcher.start(RECORDER, argv, Limits(cpus=tuple(cpus)))
         deadline = time.monotonic() + _READY_SECONDS
         while not path.exists():

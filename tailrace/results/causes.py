@@ -17,8 +17,9 @@ class Cause(Record):
     """What took a part of one frame's latency."""
 
     kind: str = Field(
-        description="stopped, blocked, nmi, interrupt, softirq, task, asleep or fault (a page fault): what kept a "
-        "polling thread from its work; or full: a port had no room, and nothing is known of who should have made some."
+        description="stopped, blocked, nmi, interrupt, softirq, task, exit (of a machine, to this host), asleep or "
+        "fault (a page fault): what kept a polling thread from its work; or full: a port had no room, and nothing is "
+        "known of who should have made some."
     )
     text: str = Field(description="The cause in words.")
     part: str = Field(description="The part of the frame's way that it took most of.")

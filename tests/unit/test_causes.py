@@ -293,7 +293,7 @@ def test_a_cpu_that_was_gone_while_one_slept_is_not_the_sleeps() -> None:
     assert found.unexplained == 0
 
 
-_KINDS = ("interrupt", "softirq", "nmi", "task", "ready", "asleep", "blocked", "stopped", "fault")
+_KINDS = ("interrupt", "softirq", "nmi", "task", "ready", "asleep", "blocked", "stopped", "exit", "fault")
 _EVENTS = st.builds(
     lambda at, length, cpu, kind, id_: event(at, at if kind == "fault" else at + length, cpu, kind, id_, "x"),
     st.integers(900, 2200),

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
 
 from tailrace.errors import Failure
-from tailrace.measure.causes import Poller
-from tailrace.measure.interrupt_causes import InterruptCauses
+from tailrace.measure.cause_words import words
+from tailrace.measure.causes import Holders, Poller, account
+from tailrace.measure.interrupt_causes import _WAY, InterruptCauses
 from tailrace.observe.recording import Event, Series
 from tailrace.results.causes import KEPT, Causes
 
@@ -139,6 +141,25 @@ def test_what_ran_inside_is_the_cause_where_nothing_kept_the_machines_cpu() -> N
     (slow,) = causes.slow(found)
     assert slow.inside == INSIDE and len(slow.events) == 5
     assert [each.text for each in found.recurrences] == ["another task ran on CPU 1: hog (thread 900)"]
+
+
+def test_what_an_exit_took_is_its_reasons_but_for_sleep_and_for_what_else_kept_the_machines_cpu() -> None:
+    exits = [Event(950, 1450, 1, "exit", 7, "HLT", 12), Event(1500, 1530, 1, "exit", 7, "MSR_WRITE", 32)]
+    guest = Guest(Event(1450, 1800, 0, "task", 900, "busy", 0, "native"))
+    causes, _ = inside(guest, 1000, 2000)
+    (evidence,) = causes._kept.values()
+    assert evidence is not None
+    passage = Holders(RECEIVER, inside=INSIDE)
+    found = account(_WAY, (1000, 2000), [passage], replace(evidence, events=[*evidence.events, *exits]), HZ)
+    told = {(share.cause.kind, share.cause.name, share.cause.inside): share.cycles for share in found.shares}
+    # The receiver's CPU was another task's while it slept; after that it was on its way back for 50.
+    assert told == {
+        ("task", "hog", ""): 400, ("exit", "HLT", ""): 50, ("exit", "MSR_WRITE", ""): 30,
+        ("task", "busy", "native"): 320,
+    }  # fmt: skip
+    said = [words(share.cause, share.pollers) for share in found.shares]
+    assert "native was left for this host: MSR_WRITE" in said
+    assert found.total == 1000 and found.usual == 200
 
 
 def test_what_is_not_known_of_the_guest_is_counted_and_a_fault_is_kept() -> None:

@@ -132,6 +132,16 @@ def test_what_a_guest_did_has_tracks_of_its_own(tmp_path: Path) -> None:
     }  # fmt: skip
 
 
+def test_exits_of_a_machine_stand_on_a_track_of_their_own(tmp_path: Path) -> None:
+    events = (Event(1100, 1130, 1, "exit", 9, "MSR_WRITE", 32), Event(1100, 1130, 1, "exit", 8, "HLT", 12))
+    (shown,) = [each for each in drawn(tmp_path, slow(5, 1000, 1500, *events, receiver=TUNED)) if each.ts]
+    assert (shown.process, shown.track) == ("receiver tuned, thread 9", "exits to this host")
+    assert (shown.name, shown.ts, shown.end, shown.args) == ("MSR_WRITE", 100, 130, {"reason": 32})
+    trace = Trace(HZ)
+    trace.add([slow(5, 1000, 1500, *events, receiver=TUNED)])
+    assert trace.text().splitlines()[-1].endswith("130.000  receiver tuned, thread 9: exit MSR_WRITE")
+
+
 def test_as_text_it_is_in_the_order_of_time(tmp_path: Path) -> None:
     events = (Event(1100, 1200, 0, "task", 9, "hog", 20, "tuned"), Event(900, 1400, 1, "asleep", 9, "", 0))
     trace = Trace(HZ)
