@@ -7,10 +7,14 @@
  *	storm	has timers expire one after the other for 400 µs, so that the CPU comes out of their interrupts hardly
  *at all fault	takes a process's own program out of memory, so that it has to wait for the disk when it runs next stop
  *stops a process for 5 ms (SIGSTOP, SIGCONT)
+ *	first	at each event of the first eventfd that a process has, runs as hog does before who waits there on this
+ *CPU
  *
  * Each line on standard input asks for one injection.  Each is answered by a line "BEGIN END", by the TSC: the time
- *from when on frames were held up, and a time at which nothing of it is left.  CPU N is where the injector itself runs.
+ * from when on frames were held up, and a time at which nothing of it is left.  CPU N is where the injector itself
+ * runs.  `first` takes no lines: it answers them all at the end, when --times events have come or none for a while.
  */
+#include <dirent.h>
 #include <errno.h>
 #include <inttypes.h>
 #include <sched.h>
@@ -19,6 +23,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/epoll.h>
 #include <sys/mman.h>
 #include <sys/resource.h>
 #include <sys/syscall.h>
@@ -39,6 +44,8 @@ enum {
 	TIMERS_APART_NS = 100,
 	TIMERS_PAUSE_NS = 100 * 1000,
 	STORM_AFTER_NS = 60 * 1000 * 1000, /* from when the first is set; all are by then */
+	FIRST_MOST = 10000,
+	FIRST_PATIENCE_MS = 3000, /* without an event */
 };
 
 static void fail(const char *what)
@@ -189,6 +196,63 @@ static void stop(pid_t process)
 	answer(begin, __rdtsc());
 }
 
+/* ------- before who waits for an event ------- */
+
+/* The lowest one that is an eventfd, as a descriptor of ours. */
+static int take_eventfd(pid_t process, int pidfd)
+{
+	char path[64], target[64];
+	int lowest = -1, found;
+	struct dirent *entry;
+	ssize_t length;
+	DIR *folder;
+
+	snprintf(path, sizeof(path), "/proc/%d/fd", process);
+	folder = opendir(path);
+	while (folder != NULL && (entry = readdir(folder)) != NULL) {
+		length = readlinkat(dirfd(folder), entry->d_name, target, sizeof(target) - 1);
+		target[length < 0 ? 0 : length] = '\0';
+		found = atoi(entry->d_name);
+		if (strcmp(target, "anon_inode:[eventfd]") == 0 && (lowest < 0 || found < lowest))
+			lowest = found;
+	}
+	if (folder != NULL)
+		closedir(folder);
+	found = lowest < 0 ? -1 : (int)syscall(SYS_pidfd_getfd, pidfd, lowest, 0);
+	if (found < 0)
+		fail("its eventfd");
+	return found;
+}
+
+static double cycles_per_us(void)
+{
+	uint64_t tsc = __rdtsc(), ns = now_ns();
+
+	sleep_until(ns + AFTER_NS);
+	return 1000 * (double)(__rdtsc() - tsc) / (double)(now_ns() - ns);
+}
+
+/* Edge-triggered: the event stays for who waits, and we are told of each once. */
+static void first(int event, unsigned us, int times)
+{
+	static uint64_t begun[FIRST_MOST], ended[FIRST_MOST];
+	const double per_us = cycles_per_us();
+	struct epoll_event one = {.events = EPOLLIN | EPOLLET};
+	int epoll = epoll_create1(EPOLL_CLOEXEC), count = 0;
+
+	if (epoll < 0 || epoll_ctl(epoll, EPOLL_CTL_ADD, event, &one) != 0)
+		fail("epoll");
+	while (count < times && count < FIRST_MOST && epoll_wait(epoll, &one, 1, FIRST_PATIENCE_MS) == 1) {
+		begun[count] = __rdtsc();
+		do
+			ended[count] = __rdtsc();
+		while ((double)(ended[count] - begun[count]) < us * per_us);
+		count++;
+	}
+	for (int i = 0; i < count; i++)
+		answer(begun[i], ended[i]);
+}
+
 /* Returns the number after `option`, or `otherwise`. */
 static int number_after(int argc, char **argv, const char *option, int otherwise)
 {
@@ -210,8 +274,9 @@ int main(int argc, char **argv)
 	cpu_set_t set;
 
 	if (cpu < 0) {
-		fprintf(stderr, "usage: tailrace-injector hog|storm|fault|stop --cpu N [--process P [--at ADDRESS]] "
-				"[--priority P] [--us N]\n");
+		fprintf(stderr,
+			"usage: tailrace-injector hog|storm|fault|stop|first --cpu N [--process P [--at ADDRESS]] "
+			"[--priority P] [--us N] [--times N]\n");
 		return 2;
 	}
 	CPU_ZERO(&set);
@@ -226,6 +291,11 @@ int main(int argc, char **argv)
 		open_timers();
 	if (strcmp(kind, "fault") == 0)
 		at = find_program((pid_t)process) + (uintptr_t)number_after(argc, argv, "--at", -1);
+	if (strcmp(kind, "first") == 0) {
+		first(take_eventfd((pid_t)process, pidfd), (unsigned)us,
+		      number_after(argc, argv, "--times", FIRST_MOST));
+		return 0;
+	}
 	while (fgets(line, sizeof(line), stdin) != NULL) {
 		sleep_until(now_ns() + AFTER_NS);
 		if (strcmp(kind, "hog") == 0)

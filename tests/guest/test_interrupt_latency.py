@@ -9,7 +9,20 @@ import re
 from pathlib import Path
 
 import pytest
-from injected_interrupts import LEAST, RUNS, STOP, Kind, check_adds_up, check_named, hog, receiver_at_work
+from injected_interrupts import (
+    ALL_TOLD,
+    LEAST,
+    RUNS,
+    STOP,
+    Kind,
+    check_adds_up,
+    check_named,
+    check_sizes,
+    delay_each,
+    hog,
+    receiver_at_work,
+    told_of,
+)
 from running_node import REPOSITORY, Command, needs_a_node, wait_until
 
 from tailrace.functions import agent
@@ -114,14 +127,7 @@ def held_up_inside(command: Command, side: str) -> Causes:
         (socket,) = command.folder.rglob(f"{side}.agent")
         spin = f"chrt -f 98 {HOG} 'BEGIN {{ for (i = 0; i < 20000; i++) s += i }}'"
         agent.ask(socket, f"(for n in $(seq 80); do {spin}; sleep 0.1; done) >/dev/null 2>&1 &")
-    said, errors = running.communicate(timeout=command.limit)
-    assert running.returncode == 0, errors
-    run = json.loads(said)
-    assert run["valid"], run["reason"]
-    (found,) = [trial for trial in run["host_trials"] if trial["test"] == f"interrupt-{side}"]
-    causes = Causes.model_validate(found["causes"])
-    check_adds_up(causes)
-    return causes
+    return told_of(command, running, side)[0]
 
 
 @pytest.mark.whole
@@ -138,3 +144,26 @@ def test_what_held_the_receiver_up_inside_is_named_there(command: Command, side:
         if named >= LEAST:
             break
     assert named >= LEAST
+
+
+@pytest.mark.whole
+@pytest.mark.requires_program("tailrace-injector")
+def test_how_long_a_delay_of_a_machines_cpu_took_is_told(command: Command, binaries: Path) -> None:
+    check_sizes(lambda us: delay_each(command, binaries, "tuned", us))
+
+
+@pytest.mark.whole
+def test_how_long_a_delay_inside_took_is_told(command: Command, binaries: Path) -> None:
+    command("image", "build", "injected", "--with", str(binaries / "test/tailrace-injector"))
+
+    def delayed(us: int) -> Causes:
+        words = ("--image", "injected", "--sides", "tuned", *ALL_TOLD, "--causes", "--json")
+        running = command.begin("measure", "interrupts", *words)
+        wait_until(lambda: running.poll() is not None or receiver_at_work(command, "tuned"), command.limit)
+        if running.poll() is None:
+            (socket,) = command.folder.rglob("tuned.agent")
+            delay = "tailrace-injector first --cpu 0 --priority 98 --process $(pidof tailrace-interrupt-receiver)"
+            agent.ask(socket, f"{delay} --us {us} >/dev/null 2>&1 &")
+        return told_of(command, running, "tuned")[0]
+
+    check_sizes(delayed, inside="tuned")

@@ -11,9 +11,10 @@ import json
 import os
 import subprocess
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from statistics import median
 
 import pytest
 from running_node import Command, wait_until
@@ -25,6 +26,8 @@ from tailrace.state.record import State, peek
 
 PRIORITY = 97
 """Above the receivers' own."""
+ALL_TOLD = ("--period", "20ms", "--duration", "2s")
+"""A run of a hundred interrupts, so that all are explained, also those that were delayed a little."""
 LEAST, RUNS = 10, 12
 """Interrupts that a delay has held up, and the runs in which so many must come together."""
 Spans = list[tuple[int, int]]
@@ -141,6 +144,56 @@ class Told:
         )
 
 
+def delay_each(command: Command, binaries: Path, side: str, us: int) -> Causes:
+    """What a run of a hundred interrupts tells, of which each one wakes a task that runs before the receiver, or on the
+    CPU of its machine, for so long."""
+    cpu = max(os.sched_getaffinity(0))
+    words = ("--sides", side, "--cpu", str(cpu), *ALL_TOLD, "--causes", "--json")
+    running = command.begin("measure", "interrupts", *words)
+    wait_until(lambda: running.poll() is not None or receiver_at_work(command, side), command.limit)
+    if running.poll() is None:
+        found = {each.name: each.pid for each in State(command.run, peek(command.run)).processes()}
+        argv = [str(binaries / "test/tailrace-injector"), "first", "--cpu", str(cpu), "--priority", str(PRIORITY)]
+        argv += ["--process", str(found[f"{side}-sender"]), "--us", str(us)]
+        subprocess.run(argv, stdout=subprocess.DEVNULL, check=True, timeout=60)
+    return told_of(command, running, side)[0]
+
+
+def told_of(command: Command, running: subprocess.Popen[str], side: str) -> tuple[Causes, int]:
+    """The causes of the slowest interrupts of a run's only side, once it has ended by itself, and how many interrupts
+    were raised."""
+    said, errors = running.communicate(timeout=command.limit)
+    assert running.returncode == 0, errors
+    run = json.loads(said)
+    assert run["valid"], run["reason"]
+    (found,) = [trial for trial in run["host_trials"] if trial["test"] == f"interrupt-{side}"]
+    assert all(trial["causes"] is None for trial in run["host_trials"] if trial is not found)
+    causes = Causes.model_validate(found["causes"])
+    check_adds_up(causes)
+    return causes, found["samples"] + found["missed"]
+
+
+SIZES = (5, 50, 500)
+
+
+def check_sizes(delayed: Callable[[int], Causes], inside: str = "") -> None:
+    """How long a task ran that each interrupt wakes is told within 2 µs or 5 %, and where: `inside` this machine, or on
+    this host. What waking it and letting it go takes is known from one that does nothing."""
+    medians: dict[int, float] = {}
+    for us in (0, *SIZES):
+        causes = delayed(us)
+        tasks = [each for frame in causes.frames for each in frame.causes if ": tailrace-inject (" in each.text]
+        assert all(each.kind == "task" and each.inside == inside for each in tasks), tasks
+        assert len(tasks) >= LEAST, causes
+        took = sorted(each.us for each in tasks)
+        medians[us] = median(took) - medians.get(0, 0)
+        # Exact by itself: of how many the same holds.
+        near = sum(abs(each - medians[0] - us) <= max(2, us / 20) for each in took)
+        print(f"{us} µs: {medians[us]:.2f} told, {near} of {len(took)} as near; {len(causes.frames)} explained")
+    for us in SIZES:
+        assert abs(medians[us] - us) <= max(2, us / 20), medians
+
+
 def check_adds_up(causes: Causes) -> None:
     """Causes, unexplained and usual time are the latency."""
     for frame in causes.frames:
@@ -159,15 +212,8 @@ def measured(
     spans: Spans = []
     if running.poll() is None:
         spans = inject(binaries, kind, cpu, process, times, apart)
-    said, errors = running.communicate(timeout=command.limit)
-    assert running.returncode == 0, errors
-    run = json.loads(said)
-    assert run["valid"], run["reason"]
-    (found,) = [trial for trial in run["host_trials"] if trial["test"] == f"interrupt-{side}"]
-    assert all(trial["causes"] is None for trial in run["host_trials"] if trial is not found)
-    told = Told(Causes.model_validate(found["causes"]), spans, found["samples"] + found["missed"])
-    check_adds_up(told.causes)
-    return told
+    causes, interrupts = told_of(command, running, side)
+    return Told(causes, spans, interrupts)
 
 
 def check_named(

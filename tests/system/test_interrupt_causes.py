@@ -6,7 +6,7 @@ import os
 from pathlib import Path
 
 import pytest
-from injected_interrupts import STOP, STORM, Kind, check_named, hog, measured
+from injected_interrupts import STOP, STORM, Kind, check_named, check_sizes, delay_each, hog, measured
 from running_node import Command, needs_a_node
 from trace_events import read_trace
 
@@ -76,3 +76,8 @@ def test_of_the_worst_hundred_of_a_million_at_least_95_are_named(command: Comman
             break
     else:
         pytest.fail("in none of three runs 95 of the worst 100 could be explained: is the machine too busy?")
+
+
+@pytest.mark.whole
+def test_how_long_a_delay_of_each_interrupt_took_is_told(command: Command, binaries: Path) -> None:
+    check_sizes(lambda us: delay_each(command, binaries, "native", us))
