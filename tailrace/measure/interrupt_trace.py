@@ -178,7 +178,9 @@ class _Tracks:
     def events(self) -> Iterator[dict[str, Any]]:
         """The format's events: names first."""
         numbers = {key: number for number, key in enumerate(dict.fromkeys([*sorted(self.found), *self._marked()]), 1)}
-        processes = {name: number for number, name in enumerate(dict.fromkeys(name for name, _ in numbers), 1)}
+        # None is the number of a track, too: Perfetto gives each process a thread of the process's own number.
+        names = dict.fromkeys(name for name, _ in numbers)
+        processes = {name: number for number, name in enumerate(names, len(numbers) + 1)}
         base = min((slice_.begin for slices in self.found.values() for slice_ in slices), default=0)
 
         def us(tsc: int) -> float:

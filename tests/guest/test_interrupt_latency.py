@@ -23,6 +23,7 @@ from injected_interrupts import (
     receiver_at_work,
     told_of,
 )
+from killed_run import killed_after_a_slice
 from running_node import REPOSITORY, Command, needs_a_node, wait_until
 
 from tailrace.functions import agent
@@ -67,6 +68,21 @@ def test_receivers_in_machines_take_turns_with_one_of_the_host(command: Command,
         causes = Causes.model_validate(found[f"interrupt-{side}"]["causes"])
         assert causes.unexamined_inside < len(causes.frames)
         assert any(cause.inside == side for frame in causes.frames for cause in frame.causes)
+
+
+@pytest.mark.whole
+def test_a_run_with_a_machine_that_was_killed_is_gone_on_with(command: Command) -> None:
+    """The machine that the killed one has left is ended, and another one is measured."""
+    words = ("--sides", "native,tuned", "--period", "5ms", "--budget", "5ms", "--duration", "4s")
+    folder, before = killed_after_a_slice(command, *words)
+    assert not before["valid"] and before["host_soak"]["done"] == 1
+    run = json.loads(command("measure", "interrupts", "--resume", folder, "--json").stdout)
+    assert run["valid"], run["reason"]
+    assert run["host_soak"]["done"] == 2 and len(run["host_soak"]["gaps"]) == 1
+    found = {trial["test"]: trial for trial in run["host_trials"]}
+    assert set(found) == {"interrupt-native", "interrupt-tuned", "timer"}
+    for name in ("interrupt-native", "interrupt-tuned"):
+        assert found[name]["samples"] + found[name]["budget"]["missed"] == 400
 
 
 @pytest.mark.whole

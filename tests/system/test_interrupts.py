@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import json
-from typing import Any
 
 import pytest
 from injected_interrupts import check_adds_up
-from running_node import Command, needs_a_node, wait_until
+from killed_run import killed_after_a_slice
+from running_node import Command, needs_a_node
 
-from tailrace.process.process import descendants, identify
 from tailrace.results.causes import Causes
 
 pytestmark = [*needs_a_node, pytest.mark.unsanitized]
@@ -48,24 +47,10 @@ def test_each_on_each_path_is_accounted_for(command: Command) -> None:
 def test_a_run_that_was_killed_is_gone_on_with(command: Command) -> None:
     """What was measured is kept, and the rest is measured as it was asked for."""
     words = ("--path", "msix,ipi,timer", "--period", "500us", "--budget", "500us", "--duration", "6s")
-    known = set(command.runs.glob("*/results.json"))
-    running = command.begin("measure", "interrupts", "--sides", "native", *words, "--runs", command.runs, "--json")
-
-    def results() -> dict[str, Any]:
-        (file,) = set(command.runs.glob("*/results.json")) - known
-        found: dict[str, Any] = json.loads(file.read_text())
-        return found
-
-    wait_until(lambda: set(command.runs.glob("*/results.json")) > known and results()["host_soak"], command.limit)
-    started = list(filter(None, map(identify, descendants(running.pid))))
-    running.kill()
-    running.communicate()
-    wait_until(lambda: not any(process.alive() for process in started))
-    before = results()
+    folder, before = killed_after_a_slice(command, "--sides", "native", *words)
     assert not before["valid"] and 1 <= before["host_soak"]["done"] < 3
     (kept,) = [trial for trial in before["host_trials"] if trial["test"] == "interrupt-native"]
 
-    folder = next(iter(set(command.runs.glob("*/results.json")) - known)).parent
     refused = command("measure", "interrupts", "--resume", folder, "--period", "1ms", status=2)
     assert "expected no other settings with it" in refused.stderr
     run = json.loads(command("measure", "interrupts", "--resume", folder, "--json").stdout)

@@ -1,4 +1,6 @@
-"""A reader of the trace event format that takes nothing on trust: what viewers need to draw it."""
+"""A reader of the trace event format that takes nothing on trust: what viewers need to draw it, and what Perfetto's
+trace_processor leaves out or draws elsewhere (src/trace_processor/importers/json): a complete event without a duration,
+one that reaches out of another on its track by a nanosecond, a thread whose number a process has."""
 
 from __future__ import annotations
 
@@ -45,10 +47,12 @@ def read_trace(path: Path) -> list[Drawn]:
             assert event["s"] == "t"
             continue
         assert event["ph"] == "X" and event["dur"] >= 0
+        assert all(round(event[key] * 1000) / 1000 == event[key] for key in ("ts", "dur"))
         end = round(event["ts"] + event["dur"], 3)
         found.append(Drawn(process, track, event["name"], event["ts"], end, event["args"]))
     assert len(set(processes.values())) == len(processes)
     assert len({tid for _, tid in tracks}) == len(tracks)
+    assert processes.keys().isdisjoint(tid for _, tid in tracks)
     for key in {(each.process, each.track) for each in found}:
         around: list[Drawn] = []
         for each in sorted(
