@@ -56,8 +56,12 @@ def listed(*values: str) -> Callable[[str], list[str]]:
 
 kernel = words("cloud", "rt", "stock")
 """The kernels that a machine's image may have."""
-interrupt_path = words("msix", "vring", "ipi", "timer")
+interrupt_path = listed("msix", "vring", "ipi", "timer")
 """How interrupts come to a receiver."""
+interrupt_side = listed("native", "tuned", "untuned")
+"""Receivers where no spec names others."""
+interrupt_load = listed("none", "cpu", "memory", "machines")
+"""What else may run while interrupts are measured."""
 
 
 def image(incomplete: str) -> list[str]:

@@ -64,7 +64,9 @@ def interrupts(
     sides: Annotated[
         str | None,
         typer.Option(
-            metavar="LIST", help=f"Receivers that take turns. Default: all of {', '.join(SIDES)}, or of the spec."
+            metavar="LIST",
+            help=f"Receivers that take turns. Default: all of {', '.join(SIDES)}, or of the spec.",
+            autocompletion=complete.interrupt_side,
         ),
     ] = None,
     period: Annotated[str, typer.Option(metavar="TIME", help="From one interrupt to the next: 10us to 1s.")] = "1ms",
@@ -110,9 +112,12 @@ def interrupts(
         typer.Option(
             metavar="LIST",
             help="What else runs, in turn: none, cpu, memory; machines: --beside. Default: none, and machines if any.",
+            autocompletion=complete.interrupt_load,
         ),
     ] = None,
-    image: Annotated[str, typer.Option(metavar="NAME", help="The machines' image.")] = DEFAULT,
+    image: Annotated[
+        str, typer.Option(metavar="NAME", help="The machines' image.", autocompletion=complete.image)
+    ] = DEFAULT,
     resume: Annotated[
         Path | None,
         typer.Option(metavar="RUN", help="Continue the interrupted run in this folder.", autocompletion=complete.run),
