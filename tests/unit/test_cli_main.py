@@ -21,6 +21,9 @@ from tailrace.bench.traffic import KINDS
 from tailrace.cli import complete, function, image, main, output
 from tailrace.cli.output import choose_voice, note
 from tailrace.functions.images import KERNELS
+from tailrace.measure.beside import LOAD as MACHINES
+from tailrace.measure.host.loads import LOADS
+from tailrace.measure.interrupts import FIGURES, SIDES
 
 
 @pytest.fixture(autouse=True)
@@ -202,6 +205,9 @@ def option_values(command: str, option: str) -> set[str]:
         ("bench service", "--of", {"process", "container", "machine"}),
         ("top", "--sort", {"name", "packets", "drops"}),
         ("capture", "--direction", {"in", "out", "both"}),
+        ("measure interrupts", "--sides", set(SIDES)),
+        ("measure interrupts", "--path", set(FIGURES)),
+        ("measure interrupts", "--load", {*LOADS, MACHINES}),
     ],
 )
 def test_what_an_option_may_be_is_completed(command: str, option: str, values: set[str]) -> None:
