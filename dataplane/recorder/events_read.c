@@ -189,6 +189,9 @@ static void read_often(const struct reading *reading, const struct often_event *
 
 	switch (event->kind) {
 	case ENTER:
+		if (event->nesting == NESTING_LINE)
+			snprintf(reading->events->line_names[reading->index], RECORD_NAME, "%.*s", OFTEN_LINE - 1,
+				 often->line);
 		timeline_enter(reading->timeline, reading->index, event->nesting, time);
 		break;
 	case LEAVE:

@@ -24,6 +24,10 @@ struct task_struct {
 	char comm[OFTEN_COMM];
 } __attribute__((preserve_access_index));
 
+struct irqaction {
+	const char *name;
+} __attribute__((preserve_access_index));
+
 /* Of each CPU of the machine: its ring's number plus one; 0: it is not recorded. */
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
@@ -97,6 +101,28 @@ OFTEN_VECTORS(NOTE_VECTOR)
 	}
 NOTE_SOFTIRQ(softirq_entry)
 NOTE_SOFTIRQ(softirq_exit)
+
+SEC("tp_btf/irq_handler_entry")
+int BPF_PROG(irq_handler_entry, int irq, struct irqaction *action)
+{
+	unsigned long long sequence;
+	struct often_event *event = take(&sequence);
+
+	if (event == NULL)
+		return 0;
+	event->point = OFTEN_irq_handler_entry;
+	event->id = (__u32)irq;
+	if (bpf_probe_read_kernel_str(event->line, OFTEN_LINE, action->name) < 0)
+		event->line[0] = '\0';
+	show(event, sequence);
+	return 0;
+}
+
+SEC("raw_tp/irq_handler_exit")
+int irq_handler_exit(struct bpf_raw_tracepoint_args *context)
+{
+	return note(OFTEN_irq_handler_exit, (__u32)context->args[0]);
+}
 
 SEC("tp_btf/sched_switch")
 int BPF_PROG(sched_switch, bool preempted, struct task_struct *before, struct task_struct *after, unsigned int state)

@@ -8,6 +8,7 @@
 enum {
 	OFTEN_LENGTH = 1 << 15, /* events of a CPU, which are read 100 times a second */
 	OFTEN_COMM = 16,
+	OFTEN_LINE = 40,
 };
 
 /* Tracepoints of the processor's interrupts, by their names there. */
@@ -25,7 +26,9 @@ enum {
 	OFTEN_VECTOR(POINT, spurious_apic)
 
 /* All tracepoints that have a program; each program has its tracepoint's name. */
-#define OFTEN_POINTS(POINT) POINT(sched_switch) POINT(softirq_entry) POINT(softirq_exit) OFTEN_VECTORS(POINT)
+#define OFTEN_POINTS(POINT) \
+	POINT(sched_switch) \
+	POINT(softirq_entry) POINT(softirq_exit) POINT(irq_handler_entry) POINT(irq_handler_exit) OFTEN_VECTORS(POINT)
 
 #define OFTEN_NUMBER(point) OFTEN_##point,
 enum often_point { OFTEN_POINTS(OFTEN_NUMBER) OFTEN_NB_POINTS };
@@ -35,11 +38,15 @@ struct often_event {		     /* a cache line */
 	unsigned long long sequence; /* its number in the ring plus one; written last */
 	unsigned long long time;     /* CLOCK_MONOTONIC */
 	unsigned int point;
-	unsigned int id;	     /* of a softirq */
-	int before, after, priority; /* of a switch: threads, and the priority of the one before */
-	unsigned int state;	     /* of the one before, as the tracepoint is given it */
-	char name[OFTEN_COMM];	     /* of the one before */
-	unsigned int reserved[2];
+	unsigned int id; /* of a softirq, or the line of a device's interrupt */
+	union {
+		struct {			     /* a switch */
+			int before, after, priority; /* threads, and the priority of the one before */
+			unsigned int state;	     /* of the one before, as the tracepoint is given it */
+			char name[OFTEN_COMM];	     /* of the one before */
+		};
+		char line[OFTEN_LINE]; /* whose interrupt is entered */
+	};
 };
 
 struct often_ring {
