@@ -12,7 +12,7 @@
  *
  * Each line on standard input asks for one injection.  Each is answered by a line "BEGIN END", by the TSC: the time
  * from when on frames were held up, and a time at which nothing of it is left.  CPU N is where the injector itself
- * runs.  `first` takes no lines: it answers them all at the end, when --times events have come or none for a while.
+ * runs.  `first` takes no lines and answers none; it ends when --times events have come, or none for a while.
  */
 #include <dirent.h>
 #include <errno.h>
@@ -25,6 +25,7 @@
 #include <string.h>
 #include <sys/epoll.h>
 #include <sys/mman.h>
+#include <sys/prctl.h>
 #include <sys/resource.h>
 #include <sys/syscall.h>
 #include <sys/timerfd.h>
@@ -44,7 +45,7 @@ enum {
 	TIMERS_APART_NS = 100,
 	TIMERS_PAUSE_NS = 100 * 1000,
 	STORM_AFTER_NS = 60 * 1000 * 1000, /* from when the first is set; all are by then */
-	FIRST_MOST = 10000,
+	FIRST_TIMES = 60,
 	FIRST_PATIENCE_MS = 3000, /* without an event */
 };
 
@@ -233,24 +234,27 @@ static double cycles_per_us(void)
 }
 
 /* Edge-triggered: the event stays for who waits, and we are told of each once. */
-static void first(int event, unsigned us, int times)
+static void first(int event, int times)
 {
-	static uint64_t begun[FIRST_MOST], ended[FIRST_MOST];
+	static const unsigned lasts_us[] = {0, 5, 50, 500};
 	const double per_us = cycles_per_us();
 	struct epoll_event one = {.events = EPOLLIN | EPOLLET};
-	int epoll = epoll_create1(EPOLL_CLOEXEC), count = 0;
+	int epoll = epoll_create1(EPOLL_CLOEXEC);
+	char name[16];
 
 	if (epoll < 0 || epoll_ctl(epoll, EPOLL_CTL_ADD, event, &one) != 0)
 		fail("epoll");
-	while (count < times && count < FIRST_MOST && epoll_wait(epoll, &one, 1, FIRST_PATIENCE_MS) == 1) {
-		begun[count] = __rdtsc();
-		do
-			ended[count] = __rdtsc();
-		while ((double)(ended[count] - begun[count]) < us * per_us);
-		count++;
+	for (int i = 0; i < times && epoll_wait(epoll, &one, 1, FIRST_PATIENCE_MS) == 1; i++) {
+		const unsigned us = lasts_us[(unsigned)i % (sizeof(lasts_us) / sizeof(lasts_us[0]))];
+		uint64_t begin;
+
+		/* By the name that it leaves the CPU with it is known. */
+		snprintf(name, sizeof(name), "inject-%u", us);
+		prctl(PR_SET_NAME, name);
+		begin = __rdtsc();
+		while ((double)(__rdtsc() - begin) < us * per_us)
+			;
 	}
-	for (int i = 0; i < count; i++)
-		answer(begun[i], ended[i]);
 }
 
 /* Returns the number after `option`, or `otherwise`. */
@@ -292,8 +296,7 @@ int main(int argc, char **argv)
 	if (strcmp(kind, "fault") == 0)
 		at = find_program((pid_t)process) + (uintptr_t)number_after(argc, argv, "--at", -1);
 	if (strcmp(kind, "first") == 0) {
-		first(take_eventfd((pid_t)process, pidfd), (unsigned)us,
-		      number_after(argc, argv, "--times", FIRST_MOST));
+		first(take_eventfd((pid_t)process, pidfd), number_after(argc, argv, "--times", FIRST_TIMES));
 		return 0;
 	}
 	while (fgets(line, sizeof(line), stdin) != NULL) {

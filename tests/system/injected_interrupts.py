@@ -9,9 +9,10 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
@@ -144,18 +145,17 @@ class Told:
         )
 
 
-def delay_each(command: Command, binaries: Path, side: str, us: int) -> Causes:
-    """What a run of a hundred interrupts tells, of which each one wakes a task that runs before the receiver, or on the
-    CPU of its machine, for so long."""
+def delay_each(command: Command, binaries: Path, side: str) -> Causes:
+    """What is told of a run of a hundred interrupts, of which most wake a task that runs before the receiver, or on the
+    CPU of its machine."""
     cpu = max(os.sched_getaffinity(0))
     words = ("--sides", side, "--cpu", str(cpu), *ALL_TOLD, "--causes", "--json")
     running = command.begin("measure", "interrupts", *words)
     wait_until(lambda: running.poll() is not None or receiver_at_work(command, side), command.limit)
     if running.poll() is None:
         found = {each.name: each.pid for each in State(command.run, peek(command.run)).processes()}
-        argv = [str(binaries / "test/tailrace-injector"), "first", "--cpu", str(cpu), "--priority", str(PRIORITY)]
-        argv += ["--process", str(found[f"{side}-sender"]), "--us", str(us)]
-        subprocess.run(argv, stdout=subprocess.DEVNULL, check=True, timeout=60)
+        argv = [str(binaries / "test/tailrace-injector"), *FIRST, "--cpu", str(cpu), "--priority", str(PRIORITY)]
+        subprocess.run([*argv, "--process", str(found[f"{side}-sender"])], check=True, timeout=60)
     return told_of(command, running, side)[0]
 
 
@@ -173,25 +173,28 @@ def told_of(command: Command, running: subprocess.Popen[str], side: str) -> tupl
     return causes, found["samples"] + found["missed"]
 
 
+FIRST = ("first", "--times", "80")
 SIZES = (5, 50, 500)
+_INJECTED = re.compile(r": inject-(\d+) \(thread")
 
 
-def check_sizes(delayed: Callable[[int], Causes], inside: str = "") -> None:
-    """How long a task ran that each interrupt wakes is told within 2 µs or 5 %, and where: `inside` this machine, or on
-    this host. What waking it and letting it go takes is known from one that does nothing."""
-    medians: dict[int, float] = {}
-    for us in (0, *SIZES):
-        causes = delayed(us)
-        tasks = [each for frame in causes.frames for each in frame.causes if ": tailrace-inject (" in each.text]
-        assert all(each.kind == "task" and each.inside == inside for each in tasks), tasks
-        assert len(tasks) >= LEAST, causes
-        took = sorted(each.us for each in tasks)
-        medians[us] = median(took) - medians.get(0, 0)
-        # Exact by itself: of how many the same holds.
-        near = sum(abs(each - medians[0] - us) <= max(2, us / 20) for each in took)
-        print(f"{us} µs: {medians[us]:.2f} told, {near} of {len(took)} as near; {len(causes.frames)} explained")
+def check_sizes(runs: Iterable[Causes], inside: str = "") -> None:
+    """What tasks took of the interrupts that woke them is told within 2 µs or 5 % by the median, and where: `inside`
+    this machine, or on this host. What waking one and letting it go takes is known from those that ran for nothing."""
+    found: dict[int, list[float]] = {}
+    for causes in runs:
+        for cause in (each for frame in causes.frames for each in frame.causes):
+            if (named := _INJECTED.search(cause.text)) is not None:
+                assert cause.kind == "task" and cause.inside == inside, cause
+                found.setdefault(int(named[1]), []).append(cause.us)
+    waking = median(found[0])
+    spread = median(abs(each - waking) for each in found[0])
+    print(f"\nwaking takes {waking:.2f} µs, half of them within {spread:.2f}")
+    told = {us: median(found[us]) - waking for us in SIZES}
     for us in SIZES:
-        assert abs(medians[us] - us) <= max(2, us / 20), medians
+        near = sum(abs(each - waking - us) <= max(2, us / 20) for each in found[us])
+        print(f"{us} µs: {told[us]:.2f} told; of {len(found[us])} single ones {near} within 2 µs or 5 %")
+    assert all(len(found[us]) >= LEAST and abs(told[us] - us) <= max(2, us / 20) for us in SIZES), found
 
 
 def check_adds_up(causes: Causes) -> None:
