@@ -184,4 +184,5 @@ def test_how_long_a_delay_inside_took_is_told(command: Command, binaries: Path) 
             agent.ask(socket, f"{delay} --process $(pidof tailrace-interrupt-receiver) >/dev/null 2>&1 &")
         return told_of(command, running, "tuned")[0]
 
-    check_sizes((delayed() for _ in range(2)), inside="tuned")
+    # Where it is emulated, waking a task takes 200 µs, and half of them by 20 more or less.
+    check_sizes((delayed() for _ in range(2)), inside="tuned", least=30)
