@@ -180,7 +180,8 @@ _INJECTED = re.compile(r": inject-(\d+) \(thread")
 
 def check_sizes(runs: Iterable[Causes], inside: str = "", least: float = 2) -> None:
     """What tasks took of the interrupts that woke them is told within `least` µs or 5 % by the median, and where:
-    `inside` this machine, or on this host. What waking one and letting it go takes is known from those that ran for nothing."""
+    `inside` this machine, or on this host. What waking one and letting it go takes is known from those that ran for
+    nothing."""
     found: dict[int, list[float]] = {}
     for causes in runs:
         for cause in (each for frame in causes.frames for each in frame.causes):
