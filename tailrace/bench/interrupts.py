@@ -1,15 +1,14 @@
 """What `measure interrupts` costs itself, and whether its clockwork agrees with cyclictest: three sides in turn.
 
 `off` and `on` are its native receiver, without and with the recorder of `--causes`, on the same processes: only the
-recorder comes and goes. What they find of the interrupts is compared. How much later than asked the sender wakes up to
-raise them (`timer`) is what cyclictest measures, so that is compared with cyclictest's own, on the same CPU, at the
-same priority and interval.
+interrupts are compared. How late the receiver's own timer wakes it (`--path timer`) is what cyclictest measures, so
+that is compared with cyclictest's own, on the same CPU, at the same priority and interval.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from functools import partial
@@ -25,7 +24,7 @@ from tailrace.errors import Fault
 from tailrace.functions.program import INTERRUPT_RECEIVER, RECORDER_PROGRAM
 from tailrace.measure.host.tools import INTERVAL_US, Cyclictest
 from tailrace.measure.host.tools import Setting as HostSetting
-from tailrace.measure.interrupts import NATIVE, RECEIVER, SENDER, SENDS, TIMER, Side
+from tailrace.measure.interrupts import NATIVE, RECEIVER, SENDER, SENDS, Side, Way
 from tailrace.measure.progress import Reporter
 from tailrace.measure.recorder import Recorder
 from tailrace.process.process import undisturbed
@@ -39,6 +38,8 @@ RATIOS = (
     *(Ratio(f"timer_{figure}", f"timer_{figure}_us", OFF, CYCLICTEST) for figure in _FIGURES),
 )
 """1 would mean that recording costs nothing, and that both find the same of the timer."""
+_PREFIXES: Mapping[Way, str] = {"msix": "", "timer": "timer_"}
+"""Of figures on each path."""
 _SETTLE_SECONDS = 0.5
 """Before a side, so that starting the recorder is not in it; without it as well."""
 _START_SECONDS = 1.0
@@ -67,22 +68,26 @@ class InterruptsPlan(Plan):
         return self.slice_seconds + _SETTLE_SECONDS + 2 * LOOK_SECONDS
 
     @property
+    def seconds_ours(self) -> float:
+        """How long one of ours takes: the interrupts, then the timer."""
+        return self.seconds_each + self.slice_seconds
+
+    @property
     def total_seconds(self) -> float:
-        return _START_SECONDS + 3 * self.pairs * self.seconds_each
+        return _START_SECONDS + self.pairs * (2 * self.seconds_ours + self.seconds_each)
 
 
 def run(plan: InterruptsPlan, folder: Path, report: Reporter) -> Comparison:
     """Measures all sides in turn. Raises as `compare` does."""
     system_program(CYCLICTEST)
     bench = _Bench(plan)
-    seconds = plan.seconds_each
     return compare(
         "interrupts",
         plan,
         [
-            BenchSide(OFF, seconds, partial(bench.ours, False)),
-            BenchSide(ON, seconds, partial(bench.ours, True)),
-            BenchSide(CYCLICTEST, seconds, bench.cyclictest),
+            BenchSide(OFF, plan.seconds_ours, partial(bench.ours, False)),
+            BenchSide(ON, plan.seconds_ours, partial(bench.ours, True)),
+            BenchSide(CYCLICTEST, plan.seconds_each, bench.cyclictest),
         ],
         RATIOS,
         folder=folder,
@@ -104,7 +109,7 @@ class _Bench:
         """They are up in the block, the receiver on the switch's core, the sender on the load's."""
         cores = setting.cores
         setting.versions["tailrace"] = __version__
-        self._side = Side(NATIVE, INTERVAL_US * 1000)
+        self._side = Side(NATIVE, INTERVAL_US * 1000, paths=tuple(_PREFIXES))
         self._control = tuple(dict.fromkeys((cores.load, cores.control)))
         self._where = HostSetting({cores.switch: RECEIVER, cores.load: SENDS}, self._control, setting.launcher.logs)
         with self._side.up(setting.launcher, cores.switch, self._control, None):
@@ -125,22 +130,24 @@ class _Bench:
                 recorder.close()
 
     def ours(self, on: bool, setting: Setting, step: Step) -> list[Sample]:
-        """The interrupts and their timer, with the recorder on or off."""
+        """The interrupts and the receiver's timer, with the recorder on or off."""
 
         def measure() -> Figures:
-            found = self._side.measure(self._where, self._plan.slice_seconds, step)
-            (of_interrupts,) = found[self._side.name].values()
-            (of_timer,) = found[TIMER].values()
-            return {**figures(of_interrupts.histogram, ""), **figures(of_timer.histogram, "timer_")}
+            found: dict[str, float] = {}
+            for path, prefix in _PREFIXES.items():
+                told = self._side.along(path, self._where, self._plan.slice_seconds, step)
+                (one,) = told[self._side.figure(path)].values()
+                found |= figures(one.histogram, prefix)
+            return found
 
         with self._recording(setting) if on else nullcontext():
             time.sleep(_SETTLE_SECONDS)
             return setting.samples([], measure)
 
     def cyclictest(self, setting: Setting, step: Step) -> list[Sample]:
-        """What cyclictest finds of the sender's CPU."""
-        core = setting.cores.load
-        where = replace(self._where, cpus={core: SENDS}, control=(setting.cores.switch,))
+        """What cyclictest finds of the receiver's CPU."""
+        core = setting.cores.switch
+        where = replace(self._where, cpus={core: RECEIVER})
 
         def measure() -> Figures:
             found = Cyclictest(fine=True).measure(where, self._plan.slice_seconds, step)

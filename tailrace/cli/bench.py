@@ -781,8 +781,8 @@ def interrupts(
     \b
     sudo tailrace bench interrupts
 
-    off and on: `measure interrupts --sides native` without and with `--causes`. timer: how much later than asked the
-    interrupts were raised, which is what cyclictest measures, on the same CPU, at the same priority and interval.
+    off and on: `measure interrupts --sides native` without and with `--causes`. timer: the same with `--path timer`,
+    which is what cyclictest measures, on the same CPU, at the same priority and interval.
     """
     finish(
         lambda: bench_interrupts.InterruptsPlan(pairs=pairs, seconds=seconds, cores=_parse_cores(cores)),
