@@ -26,11 +26,14 @@ enum {
 static uint16_t receive(uint16_t shim, uint16_t queue, struct rte_mbuf **mbufs, uint16_t count, uint16_t limit,
 			void *argument)
 {
-	const struct bond_member *member = argument;
+	struct bond_member *member = argument;
 
 	if (count >= limit || !atomic_load_explicit(&member->open, memory_order_acquire))
 		return count;
-	return count + device_receive(&member->device, queue, mbufs + count, limit - count);
+	limit = device_receive(&member->device, queue, mbufs + count, limit - count);
+	if (member->bond->mode == BOND_LACP)
+		limit = bond_take_slow(member, mbufs + count, limit);
+	return count + limit;
 }
 
 static void refer(struct rte_mbuf **mbufs, unsigned count, int16_t more)
@@ -52,6 +55,10 @@ static uint16_t transmit(uint16_t shim, uint16_t queue, struct rte_mbuf **mbufs,
 		return 0;
 	if (member->bond->mode == BOND_LACP && bond_send_slow(member, mbufs, &count))
 		return 1;
+	if (unlikely(atomic_load_explicit(&member->aside, memory_order_relaxed))) {
+		atomic_fetch_add_explicit(&member->refused, count, memory_order_relaxed);
+		return count;
+	}
 	sent = count > 0 ? rte_eth_tx_prepare(member->device.port, queue, mbufs, count) : 0;
 	if (likely(sent > 0)) {
 		refer(mbufs, count, 1);

@@ -10,6 +10,7 @@
 
 #include <rte_eth_bond.h>
 #include <rte_eth_bond_8023ad.h>
+#include <rte_spinlock.h>
 
 #include "port/device_bond.h"
 
@@ -21,6 +22,8 @@
 #define rte_eth_bond_8023ad_member_info rte_eth_bond_8023ad_slave_info
 #endif
 
+enum { LACP_ALONE = 0xc0 /* of LACP's state: the partner was not heard: defaulted or expired */ };
+
 struct bond_member {
 	struct bond *bond;
 	struct device device;
@@ -29,6 +32,8 @@ struct bond_member {
 	bool usable, active;   /* as last seen by bond_watch(): joined, and whether it carries frames */
 	unsigned ticks;	       /* since it was last looked for, or not taken by the driver; of one that is joined 0 */
 	atomic_ullong refused; /* frames that its device did not take as they were */
+	atomic_bool aside;     /* of LACP: its other end is not the one that was chosen */
+	atomic_ullong strays;  /* frames that came to it while it was set aside */
 	uint16_t shim;	       /* ethdev of the driver's member */
 	int slow_fd;	       /* of LACP: for its frames; -1: the member is not open */
 	_Atomic(struct rte_mempool *) slow_pool; /* where the driver has them from; NULL: not yet looked up */
@@ -40,6 +45,15 @@ struct bond_member {
 	bool read;
 };
 
+/*
+ * The other end of members that can carry frames together (IEEE 802.1AX, 6.3.14): one system, and one key of its.  A
+ * port that says that it is not to be aggregated is an end by itself.
+ */
+struct bond_end {
+	struct rte_ether_addr system; /* zero: there is none */
+	rte_be16_t priority, key, port;
+};
+
 struct bond {
 	uint16_t port; /* ethdev id */
 	uint16_t queues;
@@ -49,6 +63,8 @@ struct bond {
 	struct device_options options;
 	uint64_t unused; /* frames that came to a member while another one was active */
 	struct device_losses lost;
+	rte_spinlock_t choice; /* held for what follows; short, and seldom: LACP's frames are few */
+	struct bond_end chosen;
 	struct bond_member members[BOND_MEMBERS];
 };
 
@@ -78,6 +94,18 @@ void bond_close_slow(struct bond_member *member);
  * Others' slow-protocol frames end the burst before them: `*count` is how many may leave.
  */
 bool bond_send_slow(struct bond_member *member, struct rte_mbuf **mbufs, uint16_t *count);
+
+/*
+ * From a worker, with LACP: look at what a member has received before the driver does.  Of one that is set aside only
+ * LACP's frames are left.  Returns how many are left.
+ */
+uint16_t bond_take_slow(struct bond_member *member, struct rte_mbuf **mbufs, uint16_t count);
+
+/* Let go of an other end that no member has any more, and note which members are set aside by what LACP has heard. */
+void bond_choose(struct bond *bond);
+
+/* What LACP has come to.  Returns false: the member has no part in it. */
+bool bond_lacp_state(const struct bond_member *member, struct rte_eth_bond_8023ad_member_info *info);
 
 /* Note what all of the members can do; workers may be reading it. */
 void bond_describe_device(const struct bond *bond, struct device *device);

@@ -17,6 +17,8 @@
 
 enum {
 	LACP_SHORT_TIMEOUT = 0x02,
+	LACP_AGGREGATION = 0x04,
+	LACP_JOINS = 0x38,  /* synchronization, collecting, distributing (IEEE 802.1AX, 6.4.2.3) */
 	TAGS_MOST = 2,	    /* behind which a slow protocol is looked for */
 	BUFFERS_BESIDE = 8, /* that the driver has beside those in its queues, and the most in its two rings */
 };
@@ -128,15 +130,120 @@ static bool is_drivers(struct bond_member *member, const struct rte_mbuf *mbuf)
 }
 
 /*
- * The driver asks the other end for a frame each 30 s, and has no setting for that.  With this bit it is one a second
- * (IEEE 802.1AX, 6.4.2.3), so that silence is noticed after 3 s (lacp_timeouts()).
+ * DPDK's driver has members carry frames together whoever is at their other ends; the standard has one aggregator of a
+ * port do so at a time (IEEE 802.1AX, 6.3.1).  So the first other end that agrees is chosen, until no member has it.
+ * Members with another one tell it that they do not join, and the driver is told so of it: then neither sends.
  */
-static void ask_for_more(struct rte_mbuf *mbuf)
+static struct bond_end end_of(const struct port_params *partner, uint8_t state)
+{
+	return (struct bond_end){.system = partner->system,
+				 .priority = partner->system_priority,
+				 .key = partner->key,
+				 .port = (state & LACP_AGGREGATION) != 0 ? 0 : partner->port_number};
+}
+
+static bool is_nobody(const struct bond_end *end)
+{
+	return rte_is_zero_ether_addr(&end->system);
+}
+
+static bool are_one(const struct bond_end *one, const struct bond_end *other)
+{
+	return memcmp(one, other, sizeof(*one)) == 0;
+}
+
+/* Whether the member may join its other end; the choice is made, if there is none. */
+static bool may_join(struct bond_member *member, const struct bond_end *end)
+{
+	struct bond *bond = member->bond;
+	bool may;
+
+	if (is_nobody(end))
+		return true;
+	rte_spinlock_lock(&bond->choice);
+	if (is_nobody(&bond->chosen))
+		bond->chosen = *end;
+	may = are_one(&bond->chosen, end);
+	rte_spinlock_unlock(&bond->choice);
+	atomic_store_explicit(&member->aside, !may, memory_order_relaxed);
+	return may;
+}
+
+void bond_choose(struct bond *bond)
+{
+	struct bond_end ends[BOND_MEMBERS] = {0};
+	bool kept = false;
+
+	for (unsigned i = 0; i < bond->count; i++) {
+		struct rte_eth_bond_8023ad_member_info info;
+
+		if (bond_lacp_state(&bond->members[i], &info) && (info.actor_state & LACP_ALONE) == 0)
+			ends[i] = end_of(&info.partner, info.partner_state);
+	}
+	rte_spinlock_lock(&bond->choice);
+	for (unsigned i = 0; i < bond->count; i++)
+		kept |= are_one(&ends[i], &bond->chosen);
+	if (!kept)
+		bond->chosen = (struct bond_end){0};
+	for (unsigned i = 0; i < bond->count; i++)
+		atomic_store_explicit(&bond->members[i].aside,
+				      !is_nobody(&ends[i]) && !is_nobody(&bond->chosen) &&
+					      !are_one(&ends[i], &bond->chosen),
+				      memory_order_relaxed);
+	rte_spinlock_unlock(&bond->choice);
+}
+
+/* LACP's part of a frame; NULL: it is another one. */
+static struct lacpdu *lacpdu_of(struct rte_mbuf *mbuf)
 {
 	struct lacpdu_header *frame = rte_pktmbuf_mtod(mbuf, struct lacpdu_header *);
 
-	if (mbuf->data_len >= sizeof(*frame) && frame->lacpdu.subtype == SLOW_SUBTYPE_LACP)
-		frame->lacpdu.actor.state |= LACP_SHORT_TIMEOUT;
+	return mbuf->data_len >= sizeof(*frame) && frame->eth_hdr.ether_type == RTE_BE16(RTE_ETHER_TYPE_SLOW) &&
+			       frame->lacpdu.subtype == SLOW_SUBTYPE_LACP
+		       ? &frame->lacpdu
+		       : NULL;
+}
+
+/* Let one that says that it joins say so only if the member may join that end. */
+static void confine(struct bond_member *member, uint8_t *state, const struct lacpdu_actor_partner_params *other)
+{
+	const struct bond_end end = end_of(&other->port_params, other->state);
+
+	if ((*state & LACP_JOINS) != 0 && (*state & LACP_ALONE) == 0 && !may_join(member, &end))
+		*state &= (uint8_t)~LACP_JOINS;
+}
+
+uint16_t bond_take_slow(struct bond_member *member, struct rte_mbuf **mbufs, uint16_t count)
+{
+	uint16_t left = 0;
+
+	for (uint16_t i = 0; i < count; i++) {
+		struct lacpdu *lacpdu = lacpdu_of(mbufs[i]);
+
+		if (unlikely(lacpdu != NULL)) {
+			confine(member, &lacpdu->actor.state, &lacpdu->actor);
+		} else if (unlikely(atomic_load_explicit(&member->aside, memory_order_relaxed))) {
+			rte_pktmbuf_free(mbufs[i]);
+			atomic_fetch_add_explicit(&member->strays, 1, memory_order_relaxed);
+			continue;
+		}
+		mbufs[left++] = mbufs[i];
+	}
+	return left;
+}
+
+/*
+ * The driver asks the other end for a frame each 30 s, and has no setting for that.  With the bit of the short time-out
+ * it is one a second (IEEE 802.1AX, 6.4.2.3), so that silence is noticed after 3 s (lacp_timeouts()).
+ */
+static void complete(struct bond_member *member, struct rte_mbuf *mbuf)
+{
+	struct lacpdu *lacpdu = lacpdu_of(mbuf);
+
+	if (lacpdu == NULL)
+		return;
+	lacpdu->actor.state |= LACP_SHORT_TIMEOUT;
+	confine(member, &lacpdu->actor.state, &lacpdu->partner);
 }
 
 bool bond_send_slow(struct bond_member *member, struct rte_mbuf **mbufs, uint16_t *count)
@@ -146,7 +253,7 @@ bool bond_send_slow(struct bond_member *member, struct rte_mbuf **mbufs, uint16_
 			continue;
 		/* The driver sends its own one by one. */
 		if (*count == 1 && is_drivers(member, mbufs[0])) {
-			ask_for_more(mbufs[0]);
+			complete(member, mbufs[0]);
 			(void)!send(member->slow_fd, rte_pktmbuf_mtod(mbufs[0], void *), mbufs[0]->data_len,
 				    MSG_DONTWAIT); /* one that is lost is sent again within a second */
 			return true;

@@ -13,7 +13,6 @@
 enum {
 	TICKS_TO_RETRY = 10, /* calls of bond_watch(), after which a member that is missing is looked for again */
 	CARRIES = 0x30,	     /* of LACP's state: collecting and distributing (IEEE 802.1AX, 6.4.2.3) */
-	ALONE = 0xc0,	     /* the partner was not heard: defaulted or expired */
 	UNUSED_BURST = 64,
 	UNUSED_BURSTS = 64, /* more than a member's ring holds */
 };
@@ -39,8 +38,7 @@ static void look_for(struct bond_member *member)
 	}
 }
 
-/* What LACP has come to.  Returns false: the member has no part in it. */
-static bool lacp_state(const struct bond_member *member, struct rte_eth_bond_8023ad_member_info *info)
+bool bond_lacp_state(const struct bond_member *member, struct rte_eth_bond_8023ad_member_info *info)
 {
 	return member->joined && rte_eth_bond_8023ad_member_info(member->bond->port, member->shim, info) == 0;
 }
@@ -54,7 +52,8 @@ static bool is_active(const struct bond_member *member)
 	int count;
 
 	if (bond->mode == BOND_LACP)
-		return lacp_state(member, &info) && (info.actor_state & CARRIES) == CARRIES;
+		return bond_lacp_state(member, &info) && (info.actor_state & CARRIES) == CARRIES &&
+		       !atomic_load(&member->aside);
 	if (!member->joined || rte_eth_bond_primary_get(bond->port) != member->shim)
 		return false;
 	/* Which is named also if it has no link. */
@@ -86,11 +85,13 @@ static bool why_not(const struct bond_member *member, char *why, size_t size)
 		snprintf(why, size, "DPDK's bonding driver has not taken it");
 	else if (!member->joined)
 		device_why_down(&member->device, why, size);
-	else if (member->bond->mode == BOND_LACP && lacp_state(member, &info) &&
+	else if (atomic_load(&member->aside))
+		snprintf(why, size, "its other end is not that of the members that carry frames");
+	else if (member->bond->mode == BOND_LACP && bond_lacp_state(member, &info) &&
 		 (info.actor_state & CARRIES) != CARRIES)
 		snprintf(why, size,
-			 (info.actor_state & ALONE) != 0 ? "nobody answers LACP there"
-							 : "LACP has not agreed on it with the other end");
+			 (info.actor_state & LACP_ALONE) != 0 ? "nobody answers LACP there"
+							      : "LACP has not agreed on it with the other end");
 	else
 		return false;
 	return true;
@@ -184,6 +185,8 @@ bool bond_watch(struct bond *bond, struct device *device, bool alone)
 		look_for(&bond->members[i]);
 		follow_link(&bond->members[i], alone);
 	}
+	if (bond->mode == BOND_LACP)
+		bond_choose(bond);
 	/* One that leaves makes another one active, which may come before it. */
 	for (unsigned i = 0; i < bond->count; i++)
 		changed |= has_changed(&bond->members[i]);
@@ -217,7 +220,7 @@ static json_t *partner_of(const struct bond_member *member)
 	struct rte_eth_bond_8023ad_member_info info;
 	char text[RTE_ETHER_ADDR_FMT_SIZE];
 
-	if (!lacp_state(member, &info) || (info.actor_state & ALONE) != 0)
+	if (!bond_lacp_state(member, &info) || (info.actor_state & LACP_ALONE) != 0)
 		return json_null();
 	rte_ether_format_addr(text, sizeof(text), &info.partner.system);
 	return json_string(text);
@@ -227,6 +230,7 @@ json_t *bond_describe(const struct bond *bond)
 {
 	char why[sizeof(((struct device_error *)0)->text)];
 	json_t *members = json_array();
+	uint64_t unused = bond->unused; /* and what came to members that were set aside */
 
 	for (unsigned i = 0; i < bond->count; i++) {
 		const struct bond_member *member = &bond->members[i];
@@ -237,12 +241,13 @@ json_t *bond_describe(const struct bond *bond)
 							 : "down",
 					"active", is_active(member), "reason", failed ? json_string(why) : json_null());
 
+		unused += atomic_load(&member->strays);
 		if (bond->mode == BOND_LACP)
 			json_object_set_new(one, "partner", partner_of(member));
 		json_array_append_new(members, one);
 	}
 	return json_pack("{s:s, s:o, s:I}", "mode", bond_mode_name(bond->mode), "members", members, "unused",
-			 (json_int_t)bond->unused);
+			 (json_int_t)unused);
 }
 
 const struct device *bond_member(const struct bond *bond, unsigned which)

@@ -208,6 +208,47 @@ def test_lacp_between_two_bonds(network: Network, switch: RunningSwitch, guest: 
     other.end()
 
 
+def test_lacp_with_two_other_ends(network: Network, switch: RunningSwitch, guest: Guest) -> None:
+    """A cable is in the wrong switch: only the members of one other end carry frames; when that is lost, the others."""
+    others = {}
+    for i in range(2):
+        network.pair(f"left{i}", f"right{i}")
+        network.pair(f"spare{i}", f"idle{i}")
+        switch.add_device(f"end{i}", f"bond:lacp,if:right{i},if:spare{i}")
+        others[i] = Guest(switch, f"other{i}")
+        switch.join(f"end{i}", f"other{i}")
+    switch.add_device("wan", "bond:lacp,if:left0,if:left1")
+    switch.join("guest", "wan")
+    aside = ("up", False, "its other end is not that of the members that carry frames")
+    wait_until(lambda: set(members(switch)) == {UP, aside}, "one carries frames")
+    chosen = active(switch, "wan").index(True)
+    wait_until(lambda: active(switch, f"end{chosen}") == [True, False], "its other end agrees")
+    for name in ("wan", f"end{chosen}"):
+        switch.wait_state(name, "up")
+    assert len({each["partner"] for each in bond(switch, "wan")["members"]} - {None}) == 2
+    cross(guest, others[chosen])
+    cross(others[chosen], guest)
+    assert active(switch, f"end{1 - chosen}") == [False, False]
+    # What one sends that does not heed LACP is nobody's.
+    end = End(network, f"right{1 - chosen}")
+    for frame in frames():
+        end.send(frame)
+    wait_until(lambda: bond(switch, "wan")["unused"] == COUNT, "frames at the other member are dropped")
+    end.close()
+
+    network.run("ip", "link", "set", f"right{chosen}", "down")
+    wait_until(lambda: active(switch, "wan")[1 - chosen], "the other one carries frames")
+    wait_until(lambda: active(switch, f"end{1 - chosen}") == [True, False], "its other end agrees")
+    for name in ("wan", f"end{1 - chosen}"):
+        switch.wait_state(name, "up")
+    cross(guest, others[1 - chosen])
+    network.run("ip", "link", "set", f"right{chosen}", "up")
+    wait_until(lambda: members(switch)[chosen] == aside, "the one that is back stays aside")
+    cross(others[1 - chosen], guest)
+    for other in others.values():
+        other.end()
+
+
 @pytest.fixture
 def open_vswitch(network: Network) -> Iterator[Callable[..., str]]:
     """Open vSwitch without DPDK, in user space; runs ovs-vsctl, or with `show` ovs-appctl."""
