@@ -128,6 +128,7 @@ static void hear(struct handover *handover, const uint8_t *told, uint32_t length
 	bool changed = false;
 
 	pthread_mutex_lock(&set->lock);
+	balancer_health_hear(balancer);
 	for (uint32_t at = 0; at + sizeof(one) <= length; at += (uint32_t)sizeof(one)) {
 		memcpy(&one, told + at, sizeof(one));
 		changed |= hear_one(balancer, &one);

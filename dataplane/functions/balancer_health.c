@@ -19,6 +19,7 @@ enum {
 	HEARD_WITHIN = 5000, /* an answer that nobody has asked for is none */
 	STEP_MOST = 1000,    /* ms */
 	LED_WITHIN = 100,    /* it is found out that frames come in now */
+	SILENT = 2000,	     /* since another instance was heard; it says something ten times a second */
 	SYN_ACK = RTE_TCP_SYN_FLAG | RTE_TCP_ACK_FLAG,
 };
 
@@ -104,6 +105,12 @@ static bool take_result(struct balancer *balancer, struct balancer_end *end, boo
 	return true;
 }
 
+/* Whether an end is up by the word of the instance before alone. */
+static bool is_believed(const struct balancer_end *end)
+{
+	return end->health.vouched && !end->health.answered;
+}
+
 /* Whether what the instance before knows of an end counts: what this one has found out itself counts more. */
 static bool is_news(const struct balancer *balancer, const struct balancer_end *end)
 {
@@ -130,16 +137,19 @@ bool balancer_health_vouch(struct balancer *balancer, struct balancer_end *end, 
 
 bool balancer_health_doubt(struct balancer *balancer, struct balancer_end *end, uint8_t good)
 {
-	if (!is_news(balancer, end) || end->health.known)
+	const bool believed = is_believed(end) && end->state == BALANCER_UP && balancer->health.led == 0;
+
+	if (!believed && (!is_news(balancer, end) || end->health.known))
 		return false;
 	end->health.known = true;
+	end->health.vouched = false;
 	end->health.good = good;
+	atomic_store_explicit(&end->state, BALANCER_DOWN, memory_order_release);
 	note_event(balancer, end, false, "the instance before had it down");
-	return false;
+	return believed;
 }
 
-/* Whether anything has come in: before that no answer can. */
-static bool is_led(const struct balancer *balancer)
+static uint64_t frames_in(const struct balancer *balancer)
 {
 	uint64_t frames = 0;
 
@@ -148,7 +158,41 @@ static bool is_led(const struct balancer *balancer)
 
 		frames += counters->passed + counters->taken;
 	}
-	return frames != 0;
+	return frames;
+}
+
+/* Whether anything comes in: before that no answer can. */
+static bool is_led(const struct balancer *balancer)
+{
+	return frames_in(balancer) != balancer->health.frames_before;
+}
+
+static bool stands_by(const struct balancer *balancer, uint64_t now)
+{
+	const struct balancer_health *health = &balancer->health;
+
+	return health->led == 0 && health->heard != 0 && now - health->heard < SILENT;
+}
+
+void balancer_health_hear(struct balancer *balancer)
+{
+	struct balancer_health *health = &balancer->health;
+	const uint64_t frames = frames_in(balancer);
+
+	if (frames != health->frames_heard) {
+		health->frames_heard = frames;
+		return;
+	}
+	health->frames_before = frames;
+	health->led = 0;
+	health->hears = true;
+	for (unsigned i = 0; i < balancer->set.nb_used; i++) {
+		struct balancer_end *end = &balancer->set.ends[balancer->set.used[i]];
+
+		end->health.answered = false;
+		end->health.vouched = balancer_end_is_up(end);
+		end->health.sent = 0;
+	}
 }
 
 /* ------- frames in ------- */
@@ -291,18 +335,14 @@ static bool probe(struct balancer *balancer, struct balancer_end *end, uint64_t 
 	return send_frame(balancer, 1, frame, balancer_write_tcp(frame, own, mac, &end->address, &segment));
 }
 
-/* Whether an end is up by the word of the instance before alone. */
-static bool is_believed(const struct balancer_end *end)
-{
-	return end->health.vouched && !end->health.answered;
-}
-
 /* Returns whether an end is down by that. */
 static bool look_at(struct balancer *balancer, struct balancer_end *end, uint64_t now, unsigned *turn)
 {
 	const struct balancer_service *service = &balancer->set.services[end->service];
 	bool changed = false;
 
+	if (stands_by(balancer, now))
+		return false;
 	/* A probe from before frames came in has lost its answer to the instance before. */
 	if (is_believed(end) && end->health.sent != 0 &&
 	    (balancer->health.led != 0 ? end->health.sent < balancer->health.led
@@ -328,6 +368,8 @@ static uint32_t due_in(const struct balancer *balancer, uint64_t now)
 {
 	uint64_t next = now + STEP_MOST;
 
+	if (stands_by(balancer, now))
+		return LED_WITHIN;
 	for (unsigned i = 0; i < balancer->set.nb_used; i++) {
 		const struct balancer_end *end = &balancer->set.ends[balancer->set.used[i]];
 
@@ -354,6 +396,9 @@ uint32_t balancer_health_step(struct balancer *balancer, uint64_t now)
 		function_count(&balancer->health.answers, 1);
 		rte_pktmbuf_free(mbuf);
 	}
+	if (balancer->health.hears)
+		balancer->health.heard = now;
+	balancer->health.hears = false;
 	if (balancer->health.led == 0 && is_led(balancer))
 		balancer->health.led = now;
 	for (unsigned i = 0; i < set->nb_used; i++)

@@ -33,7 +33,11 @@ struct balancer_end;
 
 struct balancer_health {
 	struct rte_mempool *pool;
-	uint64_t led; /* ms: since when frames come in; 0: not yet, and an answer could not either */
+	uint64_t led;		/* ms: since when frames come in; 0: not yet, and an answer could not either */
+	uint64_t frames_before; /* what had come in when it was last known that nothing does */
+	uint64_t frames_heard;	/* and when another instance was last heard */
+	uint64_t heard;		/* ms: when one was last heard while nothing came in; 0: never */
+	bool hears;		/* one was, since the thread has looked */
 	uint64_t nb_events;
 	struct balancer_event events[BALANCER_EVENTS];
 	_Atomic uint64_t probes, answers, unsent;
@@ -61,9 +65,16 @@ bool balancer_health_give(struct balancer *balancer, struct rte_mbuf *mbuf);
 bool balancer_health_vouch(struct balancer *balancer, struct balancer_end *end, const uint8_t mac[6], uint8_t bad);
 
 /*
- * It had the end down, after so many answers: the end is up after as many more as are lacking.  Returns false.
+ * It had the end down, after so many answers: the end is up after as many more as are lacking.  Returns whether the end
+ * is down by that.
  */
 bool balancer_health_doubt(struct balancer *balancer, struct balancer_end *end, uint8_t good);
+
+/*
+ * Another instance is about to say how ends are.  If nothing has come in since it last did, this one stands by: it goes
+ * by the other's word, and sends nothing itself while that comes.  The lock is held.
+ */
+void balancer_health_hear(struct balancer *balancer);
 
 /* ------- what the thread does; the set's lock is not held ------- */
 

@@ -994,6 +994,57 @@ static void ends_without_a_connection_are_up_and_down_as_before(void **state)
 	assert_int_equal(up_now(), 0xe);
 }
 
+/* What an instance says now. */
+static uint32_t says(uint8_t *told)
+{
+	return balancer_handover.tell(&balancer_handover, told, HANDOVER_TOLD);
+}
+
+static void one_that_stands_by_is_silent_and_goes_by_the_active_one_s_word(void **state)
+{
+	uint8_t before[HANDOVER_TOLD], later[HANDOVER_TOLD];
+	uint32_t length_before, length_later;
+	uint64_t probes;
+
+	deaf = 1 << 2;
+	wait_ms(60000);
+	length_before = says(before);
+	deaf = 1 << 3;
+	wait_ms(60000);
+	length_later = says(later);
+	begin_anew(SET(WEB(ALL_ENDS)));
+	deaf = 0; /* whom it would ask, answers the active one */
+	balancer_handover.hear(&balancer_handover, before, length_before);
+	probes = the_balancer.health.probes;
+	for (unsigned i = 0; i < 600; i++) {
+		balancer_handover.hear(&balancer_handover, before, length_before);
+		wait_ms(100);
+		assert_int_equal(up_now(), 0x1a);
+	}
+	balancer_handover.hear(&balancer_handover, later, length_later);
+	assert_int_equal(up_now(), 0x16);
+	assert_int_equal(the_balancer.health.probes, probes);
+
+	/* Once frames are led to it, it finds out itself, at once. */
+	connect_from(1000);
+	wait_ms(200);
+	assert_true(the_balancer.health.probes >= probes + 4);
+	deaf = 1 << 4;
+	wait_ms(60000);
+	assert_int_equal(up_now(), 0xe);
+	balancer_handover.hear(&balancer_handover, before, length_before);
+	assert_int_equal(up_now(), 0xe);
+
+	/* And by the other one's word again when frames come no more. */
+	balancer_handover.hear(&balancer_handover, before, length_before);
+	assert_int_equal(up_now(), 0x1a);
+	probes = the_balancer.health.probes;
+	wait_ms(1000);
+	assert_int_equal(the_balancer.health.probes, probes);
+	wait_ms(60000); /* nobody says anything any more */
+	assert_true(the_balancer.health.probes > probes);
+}
+
 static void of_what_is_told_only_what_can_be_is_heard(void **state)
 {
 	struct balancer_set *set = &the_balancer.set;
@@ -1082,6 +1133,7 @@ int main(void)
 		TEST(connections_stay_with_their_ends_in_another_instance),
 		TEST(an_end_is_up_by_the_word_of_the_instance_before),
 		TEST(ends_without_a_connection_are_up_and_down_as_before),
+		TEST(one_that_stands_by_is_silent_and_goes_by_the_active_one_s_word),
 		TEST(of_what_is_told_only_what_can_be_is_heard),
 		TEST(what_is_handed_over_is_not_believed),
 	};

@@ -169,9 +169,11 @@ class Balancer(Following):
         }
 
     def refuses(self, replicas: int, standby: int) -> str | None:
-        del standby
-        if replicas > 1:
-            return f"{replicas} replicas would not see both directions of a connection; expected 1"
+        if replicas - standby > 1:
+            return (
+                f"{replicas - standby} replicas would not see both directions of a connection; expected 1, and others "
+                "in standby"
+            )
         return None
 
     def warnings(self) -> Iterator[str]:

@@ -1,5 +1,5 @@
-"""A firewall or a NAT is killed while another one stands by, or the service in the middle of a change: connections that
-were established live on, with the same addresses and ports outside, between two real TCP/IP stacks."""
+"""A firewall, a NAT or a balancer is killed while another one stands by, or the service in the middle of a change:
+connections that were established live on, with the same addresses and ports outside, between two real TCP/IP stacks."""
 
 from __future__ import annotations
 
@@ -26,10 +26,12 @@ from tailrace.state.record import Process, State, peek
 pytestmark = [*needs_a_node, pytest.mark.unsanitized, pytest.mark.requires_program("ip", "ping", "ss")]
 
 PORT, FLOWS = 7000, 400
-POOL = "203.0.113.0/30"
+POOL, VIRTUAL = "203.0.113.0/30", "198.18.80.100"
 KINDS = {
     "firewall": "rules: [{action: allow, port: port0}]",
     "nat": f"pool: {POOL}\n      inside: [198.18.80.1/32]",
+    "balancer": f"source: 198.18.80.9\n      services: {{web: {{address: {VIRTUAL}, port: {PORT}, "
+    "back_ends: [198.18.80.2]}}",
 }
 #: Echoes whatever comes.
 SERVER = f"""
@@ -94,6 +96,8 @@ class Scene:
     left: Host
     right: Host
     command: Command
+    virtual: str | None = None
+    """The address that clients ask for the server, where it is not its own."""
 
     def spec(self, function: str) -> Path:
         return self.command.spec(
@@ -166,12 +170,22 @@ def fixture_scene(request: pytest.FixtureRequest, tailrace: Path, tmp_path: Path
     kind = request.param
     settings = f"    {kind}:\n      {KINDS[kind]}\n"
     with joined(tailrace, tmp_path, f"kind: {kind}\n    replicas: {{1: active, 2: standby}}\n{settings}") as scene:
+        scene.virtual = VIRTUAL if kind == "balancer" else None
         yield scene
 
 
 @contextmanager
 def flows(scene: Scene) -> Iterator[Flows]:
-    words = ["ip", "netns", "exec", scene.left.namespace, "python3", "-c", CLIENT, scene.right.addresses[4]]
+    words = [
+        "ip",
+        "netns",
+        "exec",
+        scene.left.namespace,
+        "python3",
+        "-c",
+        CLIENT,
+        scene.virtual or scene.right.addresses[4],
+    ]
     with (
         scene.right.serves(PORT, "python3", "-c", SERVER),
         subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as client,
