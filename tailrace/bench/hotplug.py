@@ -28,8 +28,9 @@ from tailrace.resources.place import Place
 POOL_PLUG, POOL_UNPLUG = "machine: pool plug", "machine: pool unplug"
 HOT_PLUG, SETVCPUS, QUESTION = "machine: hot-plug", "machine: setvcpus alone", "machine: a question"
 MOST_TIMES = 14
-UP_SECONDS, ROUND_SECONDS = 40.0, 1.0
-"""About what its boot and a round take where it is emulated, for the progress bar."""
+"""Of hot-plug: each gives the machine a virtual CPU that it cannot take back."""
+UP_SECONDS, ROUND_SECONDS, POOL_SECONDS = 40.0, 1.0, 0.02
+"""About what its boot, a round of hot-plug and one of the pool take where it is emulated, for the progress bar."""
 _NAME = "plugged"
 _MIB = 256
 _FIRST = 2
@@ -42,8 +43,8 @@ _LISTEN_SECONDS = 5.0
 
 
 def measure(setting: Setting, times: int, step: Callable[[float], None]) -> dict[str, list[float]]:
-    """How long each takes, in ms: of each round, of which there are at most MOST_TIMES. `step` is told how many seconds
-    of it are done.
+    """How long each takes, in ms: of the pool so many times, and in between of hot-plug, at most MOST_TIMES. `step` is
+    told how many seconds of it are done.
 
     A pool's is from the call until the thread is on its CPU; the plug by hot-plug until a program has run on the new
     CPU, of which `setvcpus` is libvirt's part, and a question is what asking inside costs by itself. Raises Failure.
@@ -53,9 +54,10 @@ def measure(setting: Setting, times: int, step: Callable[[float], None]) -> dict
     rounds = min(times, MOST_TIMES)
     with _machine(setting, pool, _FIRST + rounds) as (name, inside):
         for number in range(_FIRST, _FIRST + rounds):
-            step(UP_SECONDS + (number - _FIRST) * ROUND_SECONDS)
-            for what, own in ((POOL_PLUG, pool), (POOL_UNPLUG, pool[:1])):
-                taken[what].append(_timed(partial(hypervisor.pin_vcpus, name, spread(own, _FIRST))))
+            for _ in range(_share(times, rounds, number - _FIRST)):
+                for what, own in ((POOL_PLUG, pool), (POOL_UNPLUG, pool[:1])):
+                    taken[what].append(_timed(partial(hypervisor.pin_vcpus, name, spread(own, _FIRST))))
+            step(UP_SECONDS + (number - _FIRST) * ROUND_SECONDS + len(taken[POOL_PLUG]) * POOL_SECONDS)
             began = time.monotonic()
             hypervisor.plug_vcpus(name, number + 1)
             taken[SETVCPUS].append(_since(began))
@@ -63,6 +65,16 @@ def measure(setting: Setting, times: int, step: Callable[[float], None]) -> dict
             taken[HOT_PLUG].append(_since(began))
             taken[QUESTION].append(_timed(partial(agent.ask, inside, f"taskset {1 << number:x} true", _ANSWER_SECONDS)))
     return taken
+
+
+def _share(times: int, rounds: int, which: int) -> int:
+    """How many of so many times are done in one of the rounds."""
+    return times // rounds + (which < times % rounds)
+
+
+def seconds(times: int) -> float:
+    """About how long it takes, for the progress bar."""
+    return UP_SECONDS + min(times, MOST_TIMES) * ROUND_SECONDS + times * POOL_SECONDS
 
 
 @contextmanager

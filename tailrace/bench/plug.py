@@ -77,7 +77,7 @@ class PlugPlan:
 
     @property
     def machine_seconds(self) -> float:
-        return hotplug.UP_SECONDS + min(self.times, hotplug.MOST_TIMES) * hotplug.ROUND_SECONDS if self.machine else 0.0
+        return hotplug.seconds(self.times) if self.machine else 0.0
 
 
 @dataclass(frozen=True)
