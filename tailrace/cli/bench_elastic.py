@@ -87,7 +87,9 @@ def plug(
 
 def _automatic(times: int, rate: float, wave: float, *, machine: bool) -> bench_automatic.AutomaticPlan:
     if machine:
-        raise Mistake("--automatic --machine: a machine has its CPUs by hand only; expected one of the two")
+        raise Mistake(
+            "--automatic --machine: the machine that is measured has its CPUs by hand; expected one of the two"
+        )
     return bench_automatic.AutomaticPlan(times, rate, wave)
 
 

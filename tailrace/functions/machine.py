@@ -96,6 +96,7 @@ class InMachine(Starter):
     reserves = True
     listens = True
     elastic = True
+    tells_load = "time"
     early = False
     passes = True
     last_lines = 5

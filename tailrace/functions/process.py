@@ -152,7 +152,7 @@ class InProcess(Starter):
     hands_over = True
     threads = True
     elastic = True
-    tells_load = True
+    tells_load = "rounds"
     buffers_mib = BUFFERS_MIB
 
     def refuses_cpus(self, kind: str | None, start: int, most: int) -> str | None:

@@ -54,8 +54,9 @@ class Runtime:
     elastic: ClassVar[bool] = False
     """Its functions can have more and fewer CPUs while they run (`Starter.use_cpus`)."""
 
-    tells_load: ClassVar[bool] = False
-    """How busy its functions are can be read (`tailrace.observe.gaps`), so they can have more and fewer by that."""
+    tells_load: ClassVar[Literal["rounds", "time"] | None] = None
+    """How it can be read how busy its functions are, so that they can have more and fewer CPUs by that: the rounds of
+    their loops (`tailrace.observe.gaps`), or the CPU time that they take, which of one that polls says nothing."""
 
     def refuses_cpus(self, kind: str | None, start: int, most: int) -> str | None:
         """Why no function of this kind can start in it with so many CPUs, and have `most`; None if one can."""
@@ -63,6 +64,16 @@ class Runtime:
         if start != most and not self.elastic:
             return f"a {self.name} keeps the CPUs that it starts with; expected a number, or `runs: process`"
         return None
+
+    def refuses_automatic(self, kind: str | None) -> str | None:
+        """Why no function of this kind can have its CPUs by its load in it; None if one can."""
+        if self.tells_load == ("time" if kind is None else "rounds"):
+            return None
+        what = "an image" if kind is None else f"{kind}, which polls," if self.tells_load == "time" else kind
+        return (
+            f"how busy {what} is in a {self.name} is not known here; expected `runs: process` with a kind, a machine "
+            "with an image of your own, or `tailrace function cpus` by hand"
+        )
 
     def refuses_fewer(self, latency: str, *, stacked: bool) -> str | None:
         """Why no function of this latency level can have fewer CPUs than its most in it, where `stacked` says what the

@@ -2,7 +2,8 @@
 (`tailrace.node.sizing` decides): an event loop takes twice as long for each look.
 
 A thread that polls takes all of its CPU's time, whether anything comes or not. So it is asked how long its rings were
-not empty, which it counts in memory that is read without a call (`tailrace.observe.gaps`).
+not empty, which it counts in memory that is read without a call (`tailrace.observe.gaps`). A machine with an image of
+somebody's own is asked nothing: it is as busy as the kernel says that it has used CPUs, all its threads together.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 
 from tailrace.errors import Failure, Mistake
-from tailrace.functions.runtimes import program_of
+from tailrace.functions.runtimes import STARTERS, program_of
 from tailrace.node.sizing import Sizing
 from tailrace.observe.gaps import Busy
 from tailrace.plan.planned import Plan
@@ -28,6 +29,8 @@ LOOK = 0.02
 SOON = 0.005
 """Until the next one where a function has just become busier."""
 _RISES = 0.15
+_PROCESS_CLOCK = 2
+"""CPUCLOCK_SCHED, of a whole process (Linux, include/linux/posix-timers_types.h)."""
 
 
 @dataclass(frozen=True)
@@ -63,9 +66,38 @@ def pooled(record: Record) -> list[Pooled]:
     return found
 
 
+class CpuTime:
+    """The CPU time of a process, all its threads together; by a clock (clock_getcpuclockid(3)), which is exact also on
+    a CPU without a tick."""
+
+    def __init__(self, pid: int) -> None:
+        """Raises Failure: it has ended."""
+        self._clock = ~pid << 3 | _PROCESS_CLOCK
+        try:
+            self._seconds = time.clock_gettime(self._clock)
+        except OSError as error:
+            raise Failure(f"the CPU time of process {pid} cannot be read: {error.strerror}") from None
+
+    @property
+    def seconds(self) -> float:
+        """As much as it has taken so far; after its end, until then."""
+        with suppress(OSError):
+            self._seconds = time.clock_gettime(self._clock)
+        return self._seconds
+
+    def close(self) -> None:
+        pass
+
+
+def _meter(process: Process) -> Busy | CpuTime:
+    """Raises Failure."""
+    pid = program_of(process) or process.pid
+    return CpuTime(pid) if STARTERS[process.runtime].tells_load == "time" else Busy(pid)
+
+
 @dataclass
 class _Watched:
-    busy: Busy
+    busy: Busy | CpuTime
     sizing: Sizing
     looked: float
     """When it was last looked at, of time.monotonic()."""
@@ -102,7 +134,7 @@ class Pools:
                     self._watched[id][1].sizing = self._sizings[each.name]
                     continue
                 with suppress(Failure):  # it has ended, which is somebody else's to see
-                    busy = Busy(program_of(each.process) or each.process.pid)
+                    busy = _meter(each.process)
                     self._watched[id] = each.name, _Watched(busy, self._sizings[each.name], now, busy.seconds)
             if self._watched and self._thread is None:
                 self._thread = threading.Thread(target=self._run, name="pools", daemon=True)

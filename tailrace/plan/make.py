@@ -419,11 +419,8 @@ class _Maker:
             why = runtime.refuses_cpus(function.kind, start, most)
             if why is None and start < most:
                 why = runtime.refuses_fewer(function.latency, stacked=function.cpus.stacked)
-            if why is None and function.cpus.automatic and not (runtime.tells_load and function.kind is not None):
-                why = (
-                    f"automatic: how busy a {function.runs}'s CPUs are is not known here; expected `runs: process` "
-                    "with a kind, or `tailrace function cpus` by hand"
-                )
+            if why is None and function.cpus.automatic and (said := runtime.refuses_automatic(function.kind)):
+                why = f"automatic: {said}"
             if why is None and start > len(cpus):
                 why = f"{start} CPUs are more than the {len(cpus)} that may be used; expected no more than these"
             if why is not None:

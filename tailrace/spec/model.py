@@ -282,8 +282,8 @@ class Cpus(Model):
 
     automatic: bool = Field(
         False,
-        description="of a process: it has more and fewer CPUs by itself, as its load asks for, from `start` to `most` "
-        "(docs/elastic.md)",
+        description="of a process with a kind, or of a machine with an image: it has more and fewer CPUs by itself, as "
+        "its load asks for, from `start` to `most` (docs/elastic.md)",
     )
     busy: Ratio = Field(
         0.75,

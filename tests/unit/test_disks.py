@@ -20,6 +20,7 @@ from tailrace.functions import disks
 from tailrace.functions.domain import Disks, domain_xml
 from tailrace.functions.loaders import foreign_loaders
 from tailrace.plan.make import make_plan
+from tailrace.plan.planned import PlannedFunction
 from tailrace.resources.topology import Cpu
 from tailrace.spec.load import parse_spec
 
@@ -211,3 +212,18 @@ def test_a_machine_with_a_disk_of_ones_own_has_no_kind_and_is_told_its_seed(tmp_
 def test_what_does_not_fit_a_disk_of_ones_own_is_refused(text: str, said: str) -> None:
     with pytest.raises(Mistake, match=said):
         parse_spec(text, "s")
+
+
+def test_one_with_a_disk_of_ones_own_has_its_cpus_by_its_load(tmp_path: Path) -> None:
+    def planned(fw: str) -> PlannedFunction:
+        text = (
+            "functions: {fw: {runs: machine, %s, cpus: {most: 3, automatic: true}}}\n"
+            "chains: {v: [tester.a, fw, tester.b]}"
+        )
+        (function,) = make_plan(parse_spec(text % fw, "s"), cpus=CPUS, real_time=None, folder=tmp_path).started
+        return function
+
+    function = planned("image: own.qcow2")
+    assert function.automatic and (function.cpus, function.most_cpus) == (1, 3)
+    with pytest.raises(Mistake, match="how busy skeleton, which polls, is in a machine is not known"):
+        planned("kind: skeleton")

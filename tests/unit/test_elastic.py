@@ -78,7 +78,7 @@ def test_a_number_says_both() -> None:
         ("{kind: skeleton, cpus: {start: 2, most: 2, automatic: true}}", "automatic: start and most are both 2"),
         (
             "{kind: skeleton, runs: machine, cpus: {most: 2, automatic: true}}",
-            "automatic: how busy a machine's CPUs are is not known here; expected `runs: process`",
+            "automatic: how busy skeleton, which polls, is in a machine is not known here; expected `runs: process`",
         ),
         ("{runs: guest, cpus: 2}", "2 CPUs, which a guest has from whoever runs it"),
     ],

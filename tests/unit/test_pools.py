@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import os
+import subprocess
 import threading
+import time
 from dataclasses import replace
 from typing import ClassVar
 
 import pytest
 
+from tailrace.errors import Failure
 from tailrace.node import pools
 from tailrace.node.pools import Pooled, Pools, pooled
 from tailrace.state.record import Process, Record
@@ -129,3 +132,17 @@ def test_it_looks_by_itself_until_there_is_nobody_to_look_at(monkeypatch: pytest
 
 def test_none_is_looked_at_while_nothing_is_up() -> None:
     assert pooled(Record(boot="")) == []
+
+
+def test_a_process_that_is_asked_nothing_is_as_busy_as_the_kernel_says() -> None:
+    with subprocess.Popen(["sh", "-c", "while :; do :; done"]) as busy:
+        meter = pools.CpuTime(busy.pid)
+        before, deadline = meter.seconds, time.monotonic() + 60
+        while meter.seconds < before + 0.05:
+            assert time.monotonic() < deadline
+        busy.kill()
+        busy.wait()
+        last = meter.seconds
+        assert last >= before + 0.05 and meter.seconds == last, "as much as it had taken"
+    with pytest.raises(Failure, match="the CPU time of process"):
+        pools.CpuTime(busy.pid)
