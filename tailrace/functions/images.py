@@ -26,7 +26,7 @@ from pydantic import TypeAdapter, ValidationError
 
 from tailrace.errors import Failure, Mistake
 from tailrace.functions import agent
-from tailrace.functions.disks import make_boot_disk
+from tailrace.functions.disks import FORMATS, make_boot_disk
 from tailrace.functions.program import (
     INTERRUPT_RECEIVER,
     NAME,
@@ -43,6 +43,9 @@ DEFAULT = "tailrace"
 """The machine image of Tailrace's own functions."""
 KERNELS = {"cloud": "linux-image-cloud-amd64", "stock": "linux-image-amd64", "rt": "linux-image-rt-amd64"}
 PROFILES = ("latency",)
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
+_TAKEN = ("disks", "packages", "snapshots")
+"""Folders beside the images."""
 _REPOSITORY = "localhost/tailrace-vnf"
 _MODULES = (
     "virtio_pci",
@@ -131,9 +134,24 @@ def images_folder() -> Path:
     return Path(os.environ.get("XDG_DATA_HOME") or Path.home() / ".local/share") / "tailrace" / "images"
 
 
+def is_image_name(name: str) -> bool:
+    """Whether a machine's image may have this name: it is a folder's, and a disk of the user's has another."""
+    return _NAME.fullmatch(name) is not None and name not in _TAKEN and not name.endswith(tuple(FORMATS))
+
+
+def _folder_of(name: str) -> Path:
+    """Where an image of this name is, or would be. Raises Mistake."""
+    if not is_image_name(name):
+        raise Mistake(
+            f"{name!r} is no image's name; expected letters, digits, dots, hyphens and underscores, 64 at most, which "
+            f"end in none of {', '.join(FORMATS)}, and none of {', '.join(_TAKEN)}"
+        )
+    return images_folder() / name
+
+
 def machine_image(name: str = DEFAULT) -> Image:
     """A machine's image by name. Raises Mistake where there is none, or it is damaged."""
-    folder = images_folder() / name
+    folder = _folder_of(name)
     build = "build it with `tailrace image build`" if name == DEFAULT else f"build it: `tailrace image build {name}`"
     if not (folder / "image.json").exists():
         raise Mistake(f"there is no image {name!r} in {images_folder()}; {build}")
@@ -263,7 +281,7 @@ def build_machine_image(
     """Makes a machine's image with the functions' program; `kernel` is one of KERNELS; `disk`: as a disk too, whose
     skeleton forwards between its first two ports; `profile`: how it is tuned inside, one of PROFILES; `programs`: of
     this host, which it has too, with their libraries. Raises Failure, Mistake."""
-    folder = images_folder() / name
+    folder = _folder_of(name)
     program = portable_program(NAME)
     own = [portable_program(each) for each in (INTERRUPT_RECEIVER, RECORDER_PROGRAM)]
     with suppress(Mistake):  # it is built where clang and libbpf are

@@ -25,7 +25,7 @@ from pydantic import TypeAdapter, ValidationError
 from tailrace.errors import Failure, Mistake
 from tailrace.functions import saved
 from tailrace.functions.disks import FORMATS, let_read, qemu_user
-from tailrace.functions.images import DEFAULT, image_in, images_folder, machine_image
+from tailrace.functions.images import DEFAULT, image_in, images_folder, is_image_name, machine_image
 from tailrace.spec.fields import NAME
 
 _FORMAT, _WITH_DISK = 1, 2
@@ -160,7 +160,7 @@ def _about(path: Path, archive: tarfile.TarFile) -> Parcel:
     if parcel.format not in (_FORMAT, _WITH_DISK):
         raise Mistake(f"{path}: was exported by another version of Tailrace")
     names = [f"{parcel.name}{each}" for each in FORMATS] if parcel.format == _WITH_DISK else None
-    known = re.fullmatch(NAME, parcel.image) is not None if names is None else parcel.image in names
+    known = is_image_name(parcel.image) if names is None else parcel.image in names
     if set(parcel.digests) != set(parcel.members) or not known or not re.fullmatch(NAME, parcel.name):
         raise Mistake(f"{path}: {_ABOUT} is damaged")
     return parcel

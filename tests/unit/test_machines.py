@@ -343,6 +343,16 @@ def test_an_image_that_was_changed_is_refused(tmp_path: Path, monkeypatch: pytes
         images.machine_image("other")
 
 
+@pytest.mark.parametrize("name", ["../own", "a/b", ".own", "", "disks", "packages", "own.qcow2", "x" * 65])
+def test_what_is_no_images_name_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+    """Before anything is made by it, beside the images or elsewhere."""
+    image(tmp_path, monkeypatch)
+    for refuse in (images.machine_image, images.build_machine_image):
+        with pytest.raises(Mistake, match=r"is no image's name; expected letters"):
+            refuse(name)
+    assert images.is_image_name("my_image-2.v1")
+
+
 def test_the_reaper_ends_its_helpers_when_the_daemon_and_what_it_left_are_gone(tmp_path: Path) -> None:
     """The daemon leaves a process that outlives it."""
     mark = tmp_path / "mark"
