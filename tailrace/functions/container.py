@@ -43,6 +43,8 @@ _ALL = frozenset({"memory", "pids", "cpuset"})
 """Controllers that a container's limits are of."""
 _SECONDS = 60.0
 """In which podman has started a container on a busy machine."""
+_NOTED_SECONDS = 5.0
+"""In which podman's monitor has noted how a container ended; one of which it has not is taken to have failed."""
 _HUGE = Path("/sys/kernel/mm/hugepages")
 _ITS_SIZE = _HUGE / "hugepages-2048kB"
 """Of other sizes DPDK would take what is free, somebody else's."""
@@ -103,9 +105,11 @@ class InContainer(Starter):
         return [system_program("podman"), "exec", process.outside, *words]
 
     def ended_well(self, process: Process, logs: Path) -> bool:
+        """Its end is known here before podman's monitor (conmon) has noted how it ended. Until then podman says of it
+        that it runs, with status 0, so that is waited for."""
         del logs
         try:
-            return podman("container", "inspect", "--format", "{{.State.ExitCode}}", process.outside).strip() == "0"
+            return podman("wait", process.outside, seconds=_NOTED_SECONDS).strip() == "0"
         except Failure:
             return False
 

@@ -116,6 +116,17 @@ class _Work:
     done: Callable[[Answer | BaseException], None] = field(compare=False, default=lambda _: None)
 
 
+@dataclass(frozen=True)
+class _Led:
+    """What was done about the chains of what has ended."""
+
+    around: operations.LedAround
+    record: Record
+    """As it was before."""
+    at: float
+    """When it was done, of time.monotonic()."""
+
+
 class Service:
     """The service of one folder."""
 
@@ -440,10 +451,13 @@ class Service:
             return {}
         on_record = _on_record(record)
         ended = [name for name, id in on_record.items() if not id.alive() and self._noticed.get(name) != id]
-        policies = _policies(record)
         for name in ended:
             self._known.pop(name, None)
             self._noticed[name] = on_record[name]
+            self._died.setdefault(function_name(name), now)
+        led = self._led_around() if ended else None  # first: how it ended podman may take a while to say
+        policies = _policies(record)
+        for name in ended:
             role = function_name(name)
             policy = policies.get(role, "never")
             if name not in (SWITCH, instance_name(role, record.instances.get(role, 1))):
@@ -452,8 +466,9 @@ class Service:
             done = policy == "on-failure" and ended_well(process, self.held.folder / "logs")
             again = policy != "never" and not done and record.complete
             pause = self._restarts.ended(role, now) if again else None
-            self._died.setdefault(role, now)
             self.server.publish(_kind(name, "died"), name, pid=on_record[name].pid, again_in=pause)
+        if led is not None:
+            self._tell_led(led)
         self._look_at_priorities(record, policies, now)
         return self._start_again()
 
@@ -487,23 +502,32 @@ class Service:
 
     def _lead_around(self) -> None:
         """Looks after the chains of what has ended, for as long as it has; tried again where that fails."""
+        led = self._led_around()
+        if led is not None:
+            self._tell_led(led)
+
+    def _led_around(self) -> _Led | None:
+        """Does so; what is to be told of it."""
         record = self._record()
         if record is None or not record.complete or SWITCH not in _running(record):
-            return
+            return None
         try:
-            led = operations.lead_around(self.held)
+            return _Led(operations.lead_around(self.held), record, time.monotonic())
         except TailraceError as error:
             _log.error("chains of what has ended: %s", error)
             self.server.soon(lambda: self.server.loop.call_later(_AGAIN_SECONDS, self._look_soon))
-            return
-        for name, ended in led.took_over.items():
-            taken = round((time.monotonic() - self._died.get(ended, time.monotonic())) * 1e3, 1)
+            return None
+
+    def _tell_led(self, led: _Led) -> None:
+        for name, ended in led.around.took_over.items():
+            taken = round((led.at - self._died.get(ended, led.at)) * 1e3, 1)
             self.server.publish("function.took_over", name, ended=ended, milliseconds=taken)
-        replicas = {each["name"] for each in record.plan["functions"] if each["function"] in led.functions}
-        began = min((self._died[name] for name in replicas if name in self._died), default=time.monotonic())
-        for chain in led.chains:
-            taken = round((time.monotonic() - began) * 1e3, 1)
-            self.server.publish("chain.bypassed", chain, functions=led.functions, milliseconds=taken)
+        functions = led.around.functions
+        replicas = {each["name"] for each in led.record.plan["functions"] if each["function"] in functions}
+        began = min((self._died[name] for name in replicas if name in self._died), default=led.at)
+        for chain in led.around.chains:
+            taken = round((led.at - began) * 1e3, 1)
+            self.server.publish("chain.bypassed", chain, functions=functions, milliseconds=taken)
             self._around[chain] = self._around.get(chain, set()) | replicas
 
     def _start_again(self) -> Answer:

@@ -93,6 +93,22 @@ def test_frames_wait_for_a_container_that_was_killed(command: Command) -> None:
         guest.end()
 
 
+@pytest.mark.whole
+def test_a_container_is_started_again_of_whose_end_podman_hears_late(command: Command) -> None:
+    """Until its monitor (conmon) has noted it, podman says of it that it runs, with status 0."""
+    command("up", command.spec(ONE.format(function="kind: skeleton, runs: container")))
+    killed = running(command)
+    monitor = int(podman("container", "inspect", "--format", "{{.State.ConmonPid}}", killed.outside))
+    with listening(command) as event:
+        os.kill(monitor, signal.SIGSTOP)
+        try:
+            os.kill(killed.pid, signal.SIGKILL)
+            assert event("function.died")["details"]["again_in"] == 0
+        finally:
+            os.kill(monitor, signal.SIGCONT)
+        event("function.restarted")
+
+
 def test_a_container_that_takes_no_frames_is_killed_and_started_again(command: Command) -> None:
     health = "health: {every: 500ms, failures: 2}"
     command("up", command.spec(ONE.format(function=f"kind: skeleton, runs: container, {health}")))
