@@ -45,6 +45,8 @@ _SECONDS = 60.0
 """In which podman has started a container on a busy machine."""
 _NOTED_SECONDS = 5.0
 """In which podman's monitor has noted how a container ended; one of which it has not is taken to have failed."""
+_NOTED_EVERY = "20ms"
+"""How often podman looks whether it has."""
 _HUGE = Path("/sys/kernel/mm/hugepages")
 _ITS_SIZE = _HUGE / "hugepages-2048kB"
 """Of other sizes DPDK would take what is free, somebody else's."""
@@ -109,7 +111,7 @@ class InContainer(Starter):
         that it runs, with status 0, so that is waited for."""
         del logs
         try:
-            return podman("wait", process.outside, seconds=_NOTED_SECONDS).strip() == "0"
+            return podman("wait", "--interval", _NOTED_EVERY, process.outside, seconds=_NOTED_SECONDS).strip() == "0"
         except Failure:
             return False
 

@@ -23,6 +23,7 @@ from tailrace.process import hypervisor, programs
 from tailrace.resources.place import Place
 from tailrace.resources.topology import Cpu
 from tailrace.spec.load import parse_spec
+from tailrace.state.record import Process
 
 INSTANCE = Instance("fw", "", ("vhost-server:/s/0",), Place(0, (0,)), 256 << 20, huge=False, image="registry/fw:3")
 
@@ -204,3 +205,19 @@ def test_a_machine_that_libvirt_has_forgotten_is_ended_and_nobody_else(
         left, ended = list(tmp_path.iterdir()), process.poll() is not None
         process.kill()
     assert bool(left) != ours and ended == ours
+
+
+@pytest.mark.parametrize(
+    ("says", "well"), [("echo 0", True), ("echo 137", False), ("exit 125", False), ("exec sleep 60", False)]
+)
+def test_how_a_container_ended_is_asked_once_podman_has_noted_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, says: str, *, well: bool
+) -> None:
+    """Asked at once, podman would say of it that it runs, with status 0. What it never notes has failed."""
+    program = tmp_path / "podman"
+    program.write_text(f'#!/bin/sh\n[ "$1" = wait ] || {{ echo running 0; exit; }}\n{says}\n')
+    program.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+    monkeypatch.setattr(container, "_NOTED_SECONDS", 0.2 if "sleep" in says else 60.0)
+    ended = Process("fw", 1, 1, runtime="container", outside="tailrace-fw")
+    assert InContainer().ended_well(ended, tmp_path) is well
