@@ -10,6 +10,7 @@ import pytest
 
 from tailrace.errors import Failure
 from tailrace.node import priorities
+from tailrace.node.operations import LedAround
 from tailrace.node.service import Service
 from tailrace.process.process import ProcessId, identify
 from tailrace.state.record import Follower, Held, Process, Record
@@ -98,3 +99,36 @@ def test_a_follower_that_ended_with_its_machine_is_not_wanted(machine: Process) 
     assert priorities.ended(Record("boot", things=[follower])) == []
     ended = Process(machine.name, gone.pid, gone.start, "qemu-system-x86_64")
     assert priorities.ended(Record("boot", things=[ended, follower])) == []
+
+
+def test_a_chain_leads_past_before_it_is_asked_how_a_function_ended(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Podman may take a while to say. Listeners hear of the end first all the same."""
+    service = Service(Held(tmp_path), while_up=True)
+    gone = killed()
+    switch = Process("switch", 1, 1, "tailrace-switch")
+    plan = {"functions": [{"name": "fw", "function": "fw"}]}
+    things = [switch, Process("fw", gone.pid, gone.start, "tailrace-vnf", runtime="container")]
+    record = Record("boot", things=things, complete=True, plan=plan)
+    done: list[str] = []
+
+    def lead_around(_: Held) -> LedAround:
+        done.append("led")
+        return LedAround(["voice"], ["fw"])
+
+    def ended_well(*_: object) -> bool:
+        done.append("asked")
+        return True
+
+    monkeypatch.setattr(service, "_record", lambda: record)
+    monkeypatch.setattr(service, "_start_again", dict)
+    monkeypatch.setattr("tailrace.node.service._running", lambda _: {"switch": switch.id})
+    monkeypatch.setattr("tailrace.node.service._policies", lambda _: {"fw": "on-failure"})
+    monkeypatch.setattr("tailrace.node.service.operations.lead_around", lead_around)
+    monkeypatch.setattr("tailrace.node.service.ended_well", ended_well)
+    monkeypatch.setattr(service.server, "publish", lambda kind, *_, **__: done.append(kind))
+    service._noticed["switch"] = switch.id
+    service._look()
+    assert done == ["led", "asked", "function.died", "chain.bypassed"]
+    service.server.loop.close()
