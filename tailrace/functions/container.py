@@ -75,6 +75,10 @@ class InContainer(Starter):
         if lacks is not None:
             raise Mistake(f"{lacks}; or run as root, or use `runs: process`")
 
+    def check_image(self, kind: str | None, image: str, settings: Sequence[str]) -> None:
+        del kind, settings
+        _check_image(image)
+
     def start(self, launcher: Launcher, instance: Instance) -> Started:
         image = _image(instance)
         container = Container(outer_name(launcher.state.folder, instance.name), instance.name)
@@ -183,18 +187,22 @@ def _image(instance: Instance) -> str:
     """The image that an instance starts from. Raises Mistake where podman has it not."""
     if instance.image is None:
         return container_image()
-    if not podman_has(instance.image):
-        raise Mistake(
-            f"functions.{instance.name}.image: podman has no image {instance.image}; `podman pull {instance.image}` "
-            "gets it, `podman images` shows those that are there"
-        )
-    its, ours = architecture(instance.image), _ARCHITECTURES.get(platform.machine())
-    if ours is not None and its not in ("", ours):
-        raise Mistake(
-            f"functions.{instance.name}.image: {instance.image} is for {its}, and this host is {ours}; "
-            f"`podman pull --arch {ours} {instance.image}` gets another"
-        )
+    try:
+        _check_image(instance.image)
+    except Mistake as mistake:
+        raise Mistake(f"functions.{instance.name}.image: {mistake}") from None
     return instance.image
+
+
+def _check_image(image: str) -> None:
+    if not podman_has(image):
+        raise Mistake(
+            f"podman has no image {image}; `podman pull {image}` gets it, `podman images` shows those that are there"
+        )
+    its, ours = architecture(image), _ARCHITECTURES.get(platform.machine())
+    if ours is not None and its not in ("", ours):
+        cure = f"`podman pull --arch {ours} {image}` gets another"
+        raise Mistake(f"{image} is for {its}, and this host is {ours}; {cure}")
 
 
 def _environment(instance: Instance) -> dict[str, str]:

@@ -149,6 +149,12 @@ class InMachine(Starter):
         machine_image()
         acceleration()
 
+    def check_image(self, kind: str | None, image: str, settings: Sequence[str]) -> None:
+        if kind is None:
+            check_disk(Path(image), qemu_user(), _by_name(settings).get("firmware"))
+        else:
+            machine_image(image)
+
     def prepare(self, launcher: Launcher, instance: Instance) -> None:
         for scheme, _, name in (uri.partition(":") for uri in instance.ports):
             if scheme == "if":
@@ -290,15 +296,15 @@ def _arrive(arrival: Arrival, setting: MachineSetting) -> str:
 def _disks(name: str, instance: Instance) -> Disks:
     """What a machine boots from whose image is a disk of the user's. Raises Mistake."""
     image = Path(instance.image or "")
-    firmware = check_disk(image, qemu_user(), _told(instance).get("firmware"))
+    firmware = check_disk(image, qemu_user(), _by_name(instance.settings).get("firmware"))
     folder = images_folder() / "disks"
     variables = folder / f"{name}.variables" if firmware == "uefi" else None
     return Disks(image, disk_format(image), folder / f"{name}.qcow2", folder / f"{name}.seed", variables)
 
 
-def _told(instance: Instance) -> dict[str, str]:
-    """Its settings by name."""
-    return dict(each.split("=", 1) for each in instance.settings)
+def _by_name(settings: Sequence[str]) -> dict[str, str]:
+    """The settings of a function by name."""
+    return dict(each.split("=", 1) for each in settings)
 
 
 def _make_disks(launcher: Launcher, instance: Instance, setting: MachineSetting, disks: Disks) -> None:
@@ -309,7 +315,7 @@ def _make_disks(launcher: Launcher, instance: Instance, setting: MachineSetting,
         thing.undo()
     try:
         disks.overlay.parent.mkdir(mode=0o755, parents=True, exist_ok=True)
-        told = _told(instance)
+        told = _by_name(instance.settings)
         if disks.variables is not None:
             make_variables(disks.variables, qemu_user())
     except OSError as error:

@@ -12,12 +12,13 @@ from typing import Any
 
 import pytest
 
-from tailrace.errors import Failure, Mistake
+from tailrace.errors import Failure, Mistake, Refused
 from tailrace.functions import container, machine, rootless
 from tailrace.functions.container import InContainer
 from tailrace.functions.images import import_root
 from tailrace.functions.machine import InMachine
 from tailrace.functions.runtime import Instance
+from tailrace.node import operations
 from tailrace.plan.make import make_plan
 from tailrace.process import hypervisor, programs
 from tailrace.resources.place import Place
@@ -221,3 +222,28 @@ def test_how_a_container_ended_is_asked_once_podman_has_noted_it(
     monkeypatch.setattr(container, "_NOTED_SECONDS", 0.2 if "sleep" in says else 60.0)
     ended = Process("fw", 1, 1, runtime="container", outside="tailrace-fw")
     assert InContainer().ended_well(ended, tmp_path) is well
+
+
+@pytest.mark.parametrize(
+    ("function", "said"),
+    [
+        (
+            "kind: skeleton, runs: machine, image: nothing",
+            "there is no image 'nothing' in .*tailrace image build nothing",
+        ),
+        ("runs: machine, image: nothing.raw", "nothing.raw: there is no such file"),
+        ("runs: container, image: 'registry/fw:3'", "podman has no image registry/fw:3; `podman pull registry/fw:3`"),
+    ],
+)
+def test_an_image_that_is_missing_is_named_before_anything_starts(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, function: str, said: str
+) -> None:
+    monkeypatch.setenv("TAILRACE_IMAGES", str(tmp_path))
+    monkeypatch.setattr(container, "podman_has", lambda _: False)
+    monkeypatch.setattr(machine, "qemu_user", lambda: 0)
+    text = f"ports: {{a: , b: }}\nfunctions: {{one: {{{function}}}}}\nchains: {{v: [a, one, b]}}\n"
+    spec = parse_spec(text, "s")
+    made = make_plan(spec, cpus=[Cpu(n, core=n) for n in range(4)], memory=8 << 30, real_time=None, folder=tmp_path)
+    with pytest.raises(Refused, match=f"functions.one.image: .*{said}"):
+        operations.check_images(made, ["one"])
+    operations.check_images(made, [])
