@@ -191,7 +191,8 @@ class InMachine(Starter):
                     _allowed.add(fragment)
             pid = hypervisor.machine_pid(name)
         except Failure as error:
-            raise Failure(f"{instance.name}: {error}") from None
+            added = "" if instance.domain in {None, *_allowed} else "; libvirt was given what its `domain` adds, too"
+            raise Failure(f"{instance.name}: {error}{added}") from None
         except (OSError, ValueError) as error:
             raise Failure(f"{instance.name}: the machine has ended at its start ({error}); see {log}") from None
         process = identify(pid)

@@ -75,7 +75,7 @@ def export(name: str, function: Mapping[str, Any], outer: str, path: Path) -> in
     disk = named.suffix in FORMATS
     image = named if disk else machine_image(str(named)).folder
     with _folder_beside(path) as folder:
-        saved.save(outer, folder / _STATE)
+        saved.save(outer, folder / _STATE, wanted=path)
         files = {_DISK[0]: image} if disk else {each: image / Path(each).name for each in _IMAGE}
         sources = {_STATE: folder / _STATE, **files}
         digests = {each: _digest(source) for each, source in sources.items()}

@@ -114,9 +114,10 @@ def _disk_in(file: BinaryIO, least: int, size: int) -> SavedDisk | None:
     return SavedDisk(begins, ends, (image[0], image[1]))
 
 
-def save(name: str, path: Path) -> int:
+def save(name: str, path: Path, wanted: Path | None = None) -> int:
     """Saves a machine that goes on running afterwards; returns the bytes that it takes. What is at `path` is replaced
-    when all is written. Raises Failure, Mistake."""
+    when all is written. Raises Failure, Mistake: they name `wanted`, the file that it was asked for, if that is another
+    one."""
     try:
         folder = Path(tempfile.mkdtemp(prefix=f".{path.name}-", dir=path.parent))
     except OSError as error:
@@ -129,14 +130,14 @@ def save(name: str, path: Path) -> int:
             hypervisor.save(name, new, None if disk is None else lambda: _add_disk(new, *disk))
         except Failure as error:
             room = f" ({free >> 20} MiB were free there, and it may take all of its memory)"
-            raise Failure(f"{path}: {error}{room}; nothing was written") from None
+            raise Failure(f"{wanted or path}: {error}{room}; nothing was written") from None
         os.chown(new, os.geteuid(), os.getegid())
         new.chmod(0o600)  # all that was in its memory
         size = new.stat().st_size
         new.replace(path)
         return size
     except OSError as error:
-        raise Failure(f"{path}: {error.strerror}; nothing was written") from None
+        raise Failure(f"{wanted or path}: {error.strerror}; nothing was written") from None
     finally:
         shutil.rmtree(folder, ignore_errors=True)
 

@@ -12,8 +12,9 @@ from pathlib import Path
 import pytest
 from test_saved import with_disk, write
 
-from tailrace.errors import Mistake
+from tailrace.errors import Failure, Mistake
 from tailrace.functions import images, parcel, saved
+from tailrace.process import hypervisor
 
 FUNCTION = {"kind": "skeleton", "runs": "machine", "memory": "256MiB"}
 
@@ -25,12 +26,28 @@ def exported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     made = tmp_path / "there" / "tailrace"
     made.mkdir(parents=True)
     images.store(made, "linux-image-6.1", {"vmlinuz": b"kernel", "initramfs": b"files"})
-    monkeypatch.setattr(saved, "save", lambda _, path: write(path, "<domain/>").stat().st_size)
+    monkeypatch.setattr(saved, "save", lambda _, path, **__: write(path, "<domain/>").stat().st_size)
     file = tmp_path / "first.tar"
     assert parcel.export("first", FUNCTION, "tailrace-first", file) == file.stat().st_size
     assert file.stat().st_mode & 0o777 == 0o600
     monkeypatch.setenv("TAILRACE_IMAGES", str(tmp_path / "here"))
     return file
+
+
+def test_a_state_that_cannot_be_saved_is_told_of_the_file_that_was_asked_for(
+    exported: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(*_: object) -> None:
+        raise Failure("libvirt does not save it: no space is left")
+
+    monkeypatch.undo()
+    monkeypatch.setenv("TAILRACE_IMAGES", str(tmp_path / "there"))
+    monkeypatch.setattr(hypervisor, "machine_xml", lambda _: "<domain><devices/></domain>")
+    monkeypatch.setattr(hypervisor, "save", full)
+    file = exported.with_name("second.tar")
+    with pytest.raises(Failure, match=rf"^{file}: libvirt does not save it: no space is left.*nothing was written$"):
+        parcel.export("second", FUNCTION, "tailrace-second", file)
+    assert not file.exists()
 
 
 def left(folder: Path) -> list[str]:
@@ -67,7 +84,8 @@ def with_its_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     image.write_bytes(b"a disk")
     monkeypatch.setattr(parcel, "qemu_user", os.geteuid)
 
-    def save(_: str, path: Path) -> None:
+    def save(_: str, path: Path, wanted: Path) -> None:
+        assert wanted == tmp_path / "fw.tar"
         with_disk(write(path, "<domain/>"), image, b"written")
 
     monkeypatch.setattr(saved, "save", save)
@@ -107,7 +125,8 @@ def test_a_disk_that_is_not_the_one_of_its_state_is_refused(
     assert left(here) == []
     image = tmp_path / "there" / "my disk.raw"
 
-    def written_meanwhile(_: str, path: Path) -> None:
+    def written_meanwhile(_: str, path: Path, wanted: Path) -> None:
+        assert wanted == tmp_path / "other.tar"
         with_disk(write(path, "<domain/>"), image, b"written")
         image.write_bytes(b"another disk")
 
