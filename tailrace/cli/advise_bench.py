@@ -150,8 +150,8 @@ def compare_chains(benches: Sequence[Path], of: Sequence[Path], *, as_json: bool
 
 def _machine_of(bench: _Bench, machines: Sequence[Machine]) -> Machine | None:
     """That whose parameters are of the same distance; one that does not say so is of any."""
-    same = (each for each in machines if None in (each.distance, bench.distance) or each.distance == bench.distance)
-    return next(same, None)
+    same = [each for each in machines if None in (each.distance, bench.distance) or each.distance == bench.distance]
+    return min(same, key=lambda each: each.distance != bench.distance, default=None)  # the first of the best
 
 
 def _row(bench: _Bench, machine: Machine) -> dict[str, Any]:

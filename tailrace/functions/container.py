@@ -116,7 +116,7 @@ class InContainer(Starter):
         del logs
         try:
             return podman("wait", "--interval", _NOTED_EVERY, process.outside, seconds=_NOTED_SECONDS).strip() == "0"
-        except Failure:
+        except (Failure, Mistake, OSError):
             return False
 
 

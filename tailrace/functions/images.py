@@ -44,8 +44,8 @@ DEFAULT = "tailrace"
 KERNELS = {"cloud": "linux-image-cloud-amd64", "stock": "linux-image-amd64", "rt": "linux-image-rt-amd64"}
 PROFILES = ("latency",)
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
-_TAKEN = ("disks", "packages", "snapshots")
-"""Folders beside the images."""
+_TAKEN = ("disks", "kvm.json", "packages", "snapshots")
+"""What is beside the images."""
 _REPOSITORY = "localhost/tailrace-vnf"
 _MODULES = (
     "virtio_pci",

@@ -451,6 +451,9 @@ def drain(held: Held, replica: str, *, active: bool = False) -> Applied:
         if replica not in known:
             raise Mistake(f"{replica!r} is no replica; expected one of {', '.join(known) or 'none: no function is up'}")
         group = [each for each in plan.functions if each.function == known[replica].function]
+        waits = next((each.name for each in group if each.state == "standby"), None)
+        if waits is not None and (active or replica == waits):
+            raise Mistake(f"{waits!r} is in standby; expected `replicas` in the spec to say which are, and `apply`")
         others = [each for each in group if each.state == "active" and each.name != replica]
         if not active and not others:
             name = known[replica].function

@@ -23,6 +23,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -87,6 +88,8 @@ _RELIEF = 60.0
 _UNUSED_SECONDS = 30.0
 """After which a service that was started, and asked for nothing, ends."""
 _AGAIN_SECONDS = 1.0
+_ASKED_AT_ONCE = 16
+"""So many runtimes are asked at a time how a function has ended."""
 _SEEK_SECONDS = 5.0
 """After which virtual functions that could not be made again are tried again."""
 _RUN_SECONDS = 5.0
@@ -457,15 +460,12 @@ class Service:
             self._died.setdefault(function_name(name), now)
         led = self._led_around() if ended else None  # first: how it ended podman may take a while to say
         policies = _policies(record)
+        policy = {name: _policy_of(name, policies, record) for name in ended}
+        asked = [name for name in ended if policy[name] == "on-failure" and record.complete]
+        well = _ended_well(asked, record, self.held.folder / "logs")
         for name in ended:
-            role = function_name(name)
-            policy = policies.get(role, "never")
-            if name not in (SWITCH, instance_name(role, record.instances.get(role, 1))):
-                policy = "never"  # another has its place already
-            process = next(each for each in record.things if isinstance(each, Process) and each.name == name)
-            done = policy == "on-failure" and ended_well(process, self.held.folder / "logs")
-            again = policy != "never" and not done and record.complete
-            pause = self._restarts.ended(role, now) if again else None
+            again = policy[name] != "never" and name not in well and record.complete
+            pause = self._restarts.ended(function_name(name), now) if again else None
             self.server.publish(_kind(name, "died"), name, pid=on_record[name].pid, again_in=pause)
         if led is not None:
             self._tell_led(led)
@@ -513,7 +513,7 @@ class Service:
             return None
         try:
             return _Led(operations.lead_around(self.held), record, time.monotonic())
-        except TailraceError as error:
+        except (TailraceError, OSError) as error:
             _log.error("chains of what has ended: %s", error)
             self.server.soon(lambda: self.server.loop.call_later(_AGAIN_SECONDS, self._look_soon))
             return None
@@ -932,6 +932,24 @@ def _policies(record: Record) -> dict[str, str]:
     except Mistake:
         return {}
     return {SWITCH: plan.restart, **{each.name: each.restart for each in plan.functions}}
+
+
+def _policy_of(name: str, policies: Mapping[str, str], record: Record) -> str:
+    """Whether a process that has ended is started again."""
+    role = function_name(name)
+    if name not in (SWITCH, instance_name(role, record.instances.get(role, 1))):
+        return "never"  # another has its place already
+    return policies.get(role, "never")
+
+
+def _ended_well(names: Sequence[str], record: Record, logs: Path) -> set[str]:
+    """Those that have ended as one does that is done. All are asked after at once: podman may take seconds for each."""
+    processes = [each for each in record.things if isinstance(each, Process) and each.name in names]
+    if not processes:
+        return set()
+    with ThreadPoolExecutor(max_workers=min(len(processes), _ASKED_AT_ONCE)) as pool:
+        well = pool.map(lambda process: ended_well(process, logs), processes)
+        return {process.name for process, done in zip(processes, well, strict=True) if done}
 
 
 def _on_record(record: Record) -> dict[str, ProcessId]:

@@ -784,7 +784,11 @@ class Unwritable(Failure):
 
 
 class Damaged(Failure):
-    """The record cannot be read."""
+    """What is in the record makes no sense."""
+
+
+class Unreadable(Failure):
+    """The record may well be whole, and cannot be read now."""
 
 
 def _load(folder: Path) -> Record:
@@ -797,7 +801,9 @@ def _load(folder: Path) -> Record:
         record: Record = _reader(Record).validate_python({**document, "things": []})
     except FileNotFoundError:
         return Record(boot=boot_id())
-    except (ValueError, LookupError, TypeError, AttributeError):
+    except OSError as error:
+        raise Unreadable(f"{path}: cannot be read ({error.strerror}), so what is up is not known") from None
+    except (ValueError, LookupError, TypeError, AttributeError, RecursionError):
         raise Damaged(
             f"{path}: damaged, so what is up is not known; `tailrace down` ends what can be found of it"
         ) from None
@@ -823,7 +829,7 @@ def run_at_work(folder: Path) -> bool:
     """Whether a measurement is at work beside what is up in a folder."""
     try:
         owner = peek(run_folder(folder)).owner
-    except (Damaged, Mistake):
+    except (Damaged, Unreadable, Mistake):
         return False
     return owner is not None and owner.alive()
 

@@ -102,3 +102,5 @@ def test_the_roles_are_on_record_and_the_spec_gives_them_back(command: Command) 
     command("apply", spec)
     assert replicas(command) == {"first": "active", "first-2": "standby"}
     assert "first: first-2 is in standby" in command("scale", "first", "1", status=2).stderr
+    for words in (["first-2"], ["first-2", "--active"]):  # two would share the flows
+        assert "'first-2' is in standby" in command("drain", *words, status=2).stderr

@@ -345,6 +345,11 @@ def test_each_distance_of_the_cores_is_a_machine_of_its_own(tmp_path: Path) -> N
         ("near", 21.0, 20.0), ("far", 8.4, 8.0),
     ]  # fmt: skip
     assert found["left_out"] == 0
+    silent = tmp_path / "silent.yaml"
+    silent.write_text("".join(line for line in machines[1].read_text().splitlines(True) if "distance" not in line))
+    named = [word for each in (silent, *machines) for word in ("--machine", each)]
+    again = json.loads(advise("chains", of, *named, "--json"))
+    assert again["rows"] == found["rows"]  # one that says no distance stands behind those that do
     assert "Left out: 1 of another distance" in advise("chains", of, "--machine", machines[1])
     assert "(near: 64 B; far: 64 B)" in advise("calibrate", hops[0], "-o", tmp_path / "x", status=2)
     assert "expected siblings, near, far" in advise(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import subprocess
+import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -11,7 +12,7 @@ import pytest
 from tailrace.errors import Failure
 from tailrace.node import priorities
 from tailrace.node.operations import LedAround
-from tailrace.node.service import Service
+from tailrace.node.service import Service, _ended_well
 from tailrace.process.process import ProcessId, identify
 from tailrace.state.record import Follower, Held, Process, Record
 
@@ -99,6 +100,20 @@ def test_a_follower_that_ended_with_its_machine_is_not_wanted(machine: Process) 
     assert priorities.ended(Record("boot", things=[follower])) == []
     ended = Process(machine.name, gone.pid, gone.start, "qemu-system-x86_64")
     assert priorities.ended(Record("boot", things=[ended, follower])) == []
+
+
+def test_several_that_have_ended_are_asked_after_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Podman may take seconds for each."""
+    together = threading.Barrier(3)
+
+    def asked(process: Process, _: Path) -> bool:
+        together.wait(60)
+        return process.name == "b"
+
+    monkeypatch.setattr("tailrace.node.service.ended_well", asked)
+    record = Record("boot", things=[Process(name, 1, 1, "tailrace-vnf") for name in "abcd"])
+    assert _ended_well("abc", record, tmp_path) == {"b"}
+    assert _ended_well("", record, tmp_path) == set()
 
 
 def test_a_chain_leads_past_before_it_is_asked_how_a_function_ended(

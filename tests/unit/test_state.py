@@ -32,7 +32,19 @@ from tailrace.process.programs import system_program
 from tailrace.resources import hugepages
 from tailrace.resources.ledger import claim_file
 from tailrace.resources.topology import Cpu
-from tailrace.state.record import Damaged, FilePath, Folder, HugePages, Process, Record, State, hold, holding, peek
+from tailrace.state.record import (
+    Damaged,
+    FilePath,
+    Folder,
+    HugePages,
+    Process,
+    Record,
+    State,
+    Unreadable,
+    hold,
+    holding,
+    peek,
+)
 from tailrace.switch.confine import let_pass
 
 
@@ -196,11 +208,11 @@ def test_another_user_is_told_so_and_not_that_nothing_runs() -> None:
 
 @pytest.mark.parametrize(
     "change",
-    ["{", "[]", "{}", {"things": [{"kind": "file"}]},
+    ["{", "[" * 100_000, "[]", "{}", {"things": [{"kind": "file"}]},
      {"things": [{"kind": "process", "name": "x", "pid": [], "start": 1}]},
      {"things": [{"path": "/x"}]}, {"owner": "me"}, {"plan": 7},
      {"previous": {"plan": {}}}, {"changing": {"to": {"plan": {}, "spec": "x.yaml"}}}],
-    ids=str,
+    ids=lambda change: str(change)[:40],
 )  # fmt: skip
 def test_a_damaged_record_is_reported_and_taken_down(tmp_path: Path, change: str | dict[str, Any]) -> None:
     folder = tmp_path / "state"
@@ -214,6 +226,22 @@ def test_a_damaged_record_is_reported_and_taken_down(tmp_path: Path, change: str
         (state.sockets / "link").symlink_to(tmp_path)
     assert lower(folder).problems == []
     assert not folder.exists()
+
+
+def test_a_record_that_cannot_be_read_now_is_not_taken_for_lost(tmp_path: Path) -> None:
+    folder = tmp_path / "state"
+    with hold(folder) as state:
+        state.save()
+    (folder / "state.json").rename(tmp_path / "state.json")
+    (folder / "state.json").mkdir()
+    said = rf"^{folder}/state\.json: cannot be read \(Is a directory\), so what is up is not known$"
+    with pytest.raises(Unreadable, match=said):
+        peek(folder)
+    with pytest.raises(Unreadable, match=said):
+        lower(folder)
+    (folder / "state.json").rmdir()
+    (tmp_path / "state.json").rename(folder / "state.json")
+    assert lower(folder).problems == []
 
 
 def test_what_is_not_on_record_is_found_by_the_folder_that_it_names(tmp_path: Path) -> None:
