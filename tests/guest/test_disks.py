@@ -16,7 +16,10 @@ from running_node import Command, needs_a_node, wait_until
 from tailrace.functions import agent
 from tailrace.functions.domain import machine_id
 from tailrace.functions.names import outer_name
+from tailrace.node.pools import pooled
 from tailrace.observe.function_log import log_of
+from tailrace.process.hypervisor import connect
+from tailrace.state.record import peek
 
 pytestmark = [
     *needs_a_node,
@@ -104,6 +107,42 @@ class Kept:
 def wait_until_forwarding(command: Command, name: str) -> None:
     """By the file that `tailrace function log` shows: an emulated machine has the CPU that starting it would take."""
     wait_until(lambda: "forwarding" in log_of(command.state, name).read_text(errors="replace"), BOOT)
+
+
+@pytest.mark.whole
+def test_it_has_its_cpus_by_its_load(command: Command, disk: Path, overlays: Path) -> None:
+    """What polls inside is stopped, and goes on."""
+    del disk, overlays
+    cpus = "cpus: {most: 2, automatic: true, busy: 30%}, seed"
+    command("up", command.spec(SPEC.replace("seed", cpus)))
+
+    def count() -> int:
+        (own,) = pooled(peek(command.state))
+        return own.count
+
+    def signal(name: str) -> None:
+        agent.ask(command.state / "logs/own.agent", f"kill -{name} $(pidof tailrace-vnf)")
+
+    try:
+        wait_until_forwarding(command, "own")
+        wait_until(lambda: count() == 2, BOOT)
+        signal("STOP")
+        wait_until(lambda: count() == 1, BOOT)  # while it booted one may have been given back and wanted again
+        signal("CONT")
+        wait_until(lambda: count() == 2, BOOT)
+        said = command("function", "cpus", "own", "1", status=2).stderr
+        assert "own has its CPUs by its load" in said
+        assert_agrees(command)
+    finally:
+        command("down")
+
+
+def assert_agrees(command: Command) -> None:
+    """The threads of virtual CPUs are where the record says that they are."""
+    (own,) = [each for each in command.status()["processes"] if each["function"] == "own" and each["alive"]]
+    pins = connect().lookupByName(outer_name(command.state, own["name"])).vcpuPinInfo()
+    assert [[cpu for cpu, may in enumerate(each) if may] for each in pins] == [[cpu] for cpu in own["cpus"]]
+    assert command.status()["unlike"] == []
 
 
 @pytest.mark.whole
