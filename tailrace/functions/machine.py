@@ -78,11 +78,11 @@ _LINES = 200
 _IP = "/usr/bin/ip"
 """By its path: busybox's shell would run its own, which can do less."""
 _HAS_IP = f"[ -e {_IP} ] || {{ echo 'its image has no ip(8); build it again: tailrace image build'; exit 1; }}"
-_ENDED = "the function has ended with status 0"
-"""What a machine says last (functions/guest/init) whose function has ended well."""
+_ENDED = re.compile(r"the function has ended with status (\d+)")
+"""What a machine says (functions/guest/init) whose function has ended; then it powers off, however that was."""
 _PROFILE = re.compile(r"\btailrace\.profile=(\w+)")
 _POWERED_OFF = "reboot: Power down"
-"""What Linux says last on its console."""
+"""What Linux says last on its console: of an image of somebody's own nothing else is known."""
 #: Connections that must live as long as this process: with them ends what is tied to it.
 _tied: list[Any] = []
 #: Fragments that libvirt has held against its schema, which takes 10 ms and more: once for all machines with one.
@@ -242,9 +242,10 @@ class InMachine(Starter):
     def ended_well(self, process: Process, logs: Path) -> bool:
         try:
             said = (logs / f"{process.name}.log").read_text(errors="replace")[-4096:]
-            return _ENDED in said or _POWERED_OFF in said
         except OSError:
             return False
+        statuses = _ENDED.findall(said)
+        return bool(statuses[-1] == "0" if statuses else _POWERED_OFF in said)
 
 
 def _begin(call: Callable[[], Any], setting: MachineSetting) -> str:

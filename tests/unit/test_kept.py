@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from tailrace.errors import Failure, Mistake
+from tailrace.functions.machine import InMachine
 from tailrace.functions.process import InProcess
 from tailrace.node.kept import ENVIRONMENT, Kept
 from tailrace.plan.make import make_plan
@@ -75,3 +76,18 @@ def test_how_a_function_ended_is_read_of_its_sandbox(tmp_path: Path, text: str, 
     assert not InProcess().ended_well(Process("fw", 1, 1), tmp_path)
     (tmp_path / "fw.end").write_text(text)
     assert InProcess().ended_well(Process("fw", 1, 1), tmp_path) is well
+
+
+@pytest.mark.parametrize(
+    ("text", "well"),
+    [
+        ("tailrace: the function has ended with status 0\n[    3.2] reboot: Power down\n", True),
+        ("tailrace: the function has ended with status 1\n[    3.2] reboot: Power down\n", False),
+        ("[    3.2] reboot: Power down\n", True),  # an image of somebody's own
+        ("[    3.2] it runs\n", False),
+    ],
+)
+def test_how_a_function_ended_is_read_of_its_machine(tmp_path: Path, text: str, well: bool) -> None:
+    assert not InMachine().ended_well(Process("fw", 1, 1), tmp_path)
+    (tmp_path / "fw.log").write_text(text)
+    assert InMachine().ended_well(Process("fw", 1, 1), tmp_path) is well
