@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import re
 import signal
@@ -161,16 +162,18 @@ def test_rates_are_those_of_the_counters(command: Command, page: Browser, tmp_pa
 
 
 def test_it_is_taken_ten_times_a_second(page: Browser) -> None:
+    """And never more often; on a busy machine less, so that one tenth of a second is waited for."""
     times = page.evaluate(
         """new Promise(done => {
           const seen = [], main = document.querySelector("main");
           new MutationObserver(() => {
             seen.push(Number(main.dataset.time));
-            if (seen.length == 21) done(seen);
+            if (seen.length > 20 && seen.at(-1) - seen.at(-2) < 0.13) done(seen);
           }).observe(main, {attributeFilter: ["data-time"]});
         })"""
     )
-    assert (times[-1] - times[0]) / 20 == pytest.approx(0.1, rel=0.3)
+    gaps = [later - earlier for earlier, later in itertools.pairwise(times)]
+    assert min(gaps) == pytest.approx(0.1, rel=0.3)
 
 
 def test_the_link_leaves_no_token_behind(page: Browser, server: Server) -> None:
