@@ -19,6 +19,8 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
+from tailrace.process.process import descendants, end, identify
+
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
 OPTIONS = (
     "--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-sync",
@@ -145,7 +147,10 @@ def _browser(profile: Path, temporary: str, within: Sequence[str]) -> Iterator[B
     try:
         yield Browser(our_out, our_in)
     finally:
+        helpers = [found for pid in descendants(process.pid) if (found := identify(pid))]
         process.terminate()
         process.wait(20)
+        for helper in helpers:  # it may outlive the browser, and write to the profile while that is removed
+            end(helper)
         os.close(our_out)
         os.close(our_in)

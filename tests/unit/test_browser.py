@@ -1,14 +1,16 @@
-"""The browser that tests drive: what it may take, without one."""
+"""The browser that tests drive: what it may take, and what it leaves behind."""
 
 from __future__ import annotations
 
 import os
 import select
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
-from tailrace.bench.browser import Browser
+from tailrace.bench.browser import Browser, browser
+from tailrace.process.process import descendants, identify
 
 
 @pytest.fixture
@@ -43,3 +45,14 @@ def test_an_answer_in_pieces_and_two_at_once(pipes: tuple[int, int, int, int]) -
         theirs, b'"params":{"entry":{"text":"oh"}}}\0' + b"".join(b'{"id":%d,"result":{}}\0' % n for n in (3, 4, 5))
     )
     assert Browser(to, out, limit=1.0).complaints == ["oh"]
+
+
+@pytest.mark.requires_program("chromium")
+@pytest.mark.unsanitized
+def test_none_of_its_processes_outlives_it(tmp_path: Path) -> None:
+    """One that did wrote to the profile again while that was removed."""
+    others = descendants(os.getpid())
+    with browser(tmp_path / "profile"):
+        its = [found for pid in descendants(os.getpid()) if pid not in others and (found := identify(pid))]
+    assert len(its) > 1
+    assert [each for each in its if each.alive()] == []
