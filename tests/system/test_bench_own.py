@@ -250,4 +250,4 @@ def test_the_dashboard(tailrace: Path) -> None:
     assert -10 < figures["change_to_pixel_p50_ms"] <= figures["change_to_pixel_max_ms"] < 20_000
     assert 0 < figures["death_to_alarm_p50_ms"] <= figures["death_to_alarm_max_ms"] < 30_000
     assert 0 < figures["server_percent"] < 100
-    assert 1 < figures["heap_before_mib"] < 500
+    assert 1 < figures["before_heap_mib"] < 500
