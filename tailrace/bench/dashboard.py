@@ -326,7 +326,8 @@ def _watch(counters: Page, changed: list[float]) -> None:
 
 
 def _memory(plan: DashboardPlan, tester: Tester, server: int, page: Browser) -> dict[str, float]:
-    """The page's heap after a collection and the server's memory, once a minute of history is full and at the end."""
+    """The page's heap after a collection and the server's memory: once a minute of history is full, halfway, and at the
+    end. What is kept for ever grows in both halves."""
     _traffic(plan, tester, plan.heap + 120)
     time.sleep(60 / plan.speed + _SETTLE)
 
@@ -339,10 +340,12 @@ def _memory(plan: DashboardPlan, tester: Tester, server: int, page: Browser) -> 
             "server_mib": resident_mib(server),
         }
 
-    before, pictures, began = used(), page.evaluate("bench.pictures"), time.monotonic()
-    time.sleep(plan.heap)
+    taken = {"before": used()}
+    pictures, began = page.evaluate("bench.pictures"), time.monotonic()
+    for when in ("halfway", "after"):
+        time.sleep(plan.heap / 2)
+        taken[when] = used()
     pictures, lasted = page.evaluate("bench.pictures") - pictures, time.monotonic() - began
-    now = used()
     tester.cut_short(1.0)
-    found = {f"{when}_{name}": value[name] for when, value in (("before", before), ("after", now)) for name in value}
+    found = {f"{when}_{name}": value for when, values in taken.items() for name, value in values.items()}
     return {"heap_pictures_per_s": pictures / lasted, **found}
