@@ -121,7 +121,7 @@ static void open_function(const struct function *function)
 
 	snprintf(text, sizeof(text), "%" PRIu32, 2 * connections + 2 * BURST);
 	set(function, function == &router ? "ipv4-routes" : "connections", text);
-	if (function->keeping->open(pool, -1) != 0)
+	if (function->keeping->open(&(struct function_start){.pool = pool, .wake_fd = -1, .nb_queues = 1}) != 0)
 		exit(1);
 }
 
@@ -168,14 +168,14 @@ static void prepare_firewall(void)
 {
 	open_function(&firewall);
 	tell(&firewall, rule_set_make(1));
-	few_rules = the_firewall.rules;
+	few_rules = firewalls[0].rules;
 }
 
 static void prepare_rules(void)
 {
 	struct control_error error;
 
-	many_rules = firewall_rules_read(rule_set_make(FIREWALL_RULES_MOST), &error);
+	many_rules = firewall_rules_read(rule_set_make(FIREWALL_RULES_MOST), 1, &error);
 	if (many_rules == NULL) {
 		fprintf(stderr, "%s\n", error.message);
 		exit(1);
@@ -292,7 +292,7 @@ static uint64_t forward(const struct function *function, uint16_t in)
 static void take_rules(const struct subject *subject)
 {
 	if (subject->rules != NULL)
-		atomic_store(&the_firewall.rules, *subject->rules);
+		atomic_store(&firewalls[0].rules, *subject->rules);
 }
 
 static int in_order(const void *one, const void *other)

@@ -174,7 +174,8 @@ static int open_firewall(struct rte_mempool *pool)
 	int rc;
 
 	snprintf(text, sizeof(text), "%" PRIu32, 2 * connections);
-	if (firewall.set("connections", text) != NULL || firewall.keeping->open(pool, -1) != 0)
+	if (firewall.set("connections", text) != NULL ||
+	    firewall.keeping->open(&(struct function_start){.pool = pool, .wake_fd = -1, .nb_queues = 1}) != 0)
 		return -1;
 	rc = firewall.keeping->configure(rules, &error);
 	json_decref(rules);
@@ -193,7 +194,7 @@ static void report(void)
 		printf("%-28s %8.1f cycles a frame  %6.3f\n", names[i], *median, *median / alone);
 	}
 	printf("%" PRIu64 " pages of %" PRIu64 " connections in all; %" PRIu32 " are known\n", pages, records,
-	       (uint32_t)the_firewall.flows.used);
+	       (uint32_t)firewalls[0].flows.used);
 }
 
 int main(int argc, char **argv)

@@ -156,7 +156,7 @@ int main(int argc, char **argv)
 	pool = start_dpdk_with_pool(1024, FRAMES);
 	prefixes = calloc(routes, sizeof(*prefixes));
 	if (pool == NULL || prefixes == NULL || grace_open() != 0 || router.set("ipv4-routes", text) != NULL ||
-	    router.keeping->open(pool, -1) != 0)
+	    router.keeping->open(&(struct function_start){.pool = pool, .wake_fd = -1, .nb_queues = 1}) != 0)
 		return 1;
 	for (unsigned port = 0; port < ROUTER_PORTS; port++) {
 		atomic_store(&router_table.links[port].mac, router_mac(own));

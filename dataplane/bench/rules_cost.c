@@ -122,7 +122,7 @@ static struct firewall_rules *build_tuples(void)
 	json_t *params = rule_set_make(RULES);
 	const uint64_t began = rte_rdtsc();
 	struct control_error error;
-	struct firewall_rules *rules = firewall_rules_read(params, &error);
+	struct firewall_rules *rules = firewall_rules_read(params, 1, &error);
 
 	if (rules == NULL) {
 		fprintf(stderr, "%s\n", error.message);

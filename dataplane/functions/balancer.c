@@ -84,7 +84,7 @@ static uint16_t balancer_process(struct rte_mbuf **burst, uint16_t nb_frames, ui
 	const uint64_t tsc = rte_rdtsc();
 
 	connections_sweep(&the_balancer.flows, connections_tick(tsc));
-	if (unlikely(handover_waits(&balancer_handover)))
+	if (unlikely(handover_waits(&balancer_handover, queue)))
 		handover_take(&balancer_handover, connections_tick(tsc));
 	return nb_frames > 0 || !rte_ring_empty(the_balancer.to_port[1 - in])
 		       ? balancer_balance(&the_balancer, burst, nb_frames, in, tsc)
@@ -99,7 +99,7 @@ static bool balancer_full(uint16_t in)
 /* Whoever puts a frame there wakes the forwarding thread; more than a burst take several rounds. */
 static bool balancer_pending(uint16_t queue)
 {
-	return handover_waits(&balancer_handover) || !rte_ring_empty(the_balancer.to_port[0]) ||
+	return handover_waits(&balancer_handover, queue) || !rte_ring_empty(the_balancer.to_port[0]) ||
 	       !rte_ring_empty(the_balancer.to_port[1]);
 }
 
@@ -147,17 +147,18 @@ static int open_queues(struct balancer *balancer)
 	return 0;
 }
 
-static int balancer_open(struct rte_mempool *pool, int wake_fd)
+static int balancer_open(const struct function_start *start)
 {
 	struct balancer *balancer = &the_balancer;
 
+	balancer_handover.tables = (struct connection_tables){{&balancer->flows}, 1};
 	if (balancer_set_open(&balancer->set) != 0 || fragments_open(&balancer->fragments) != 0 ||
 	    connections_open(&balancer->flows, &limits) != 0 || open_queues(balancer) != 0 ||
-	    handover_open(&balancer_handover, &balancer->flows, wake_fd) != 0)
+	    handover_open(&balancer_handover, start) != 0)
 		return -ENOMEM;
 	balancer->flows.removed = balancer_connection_ended;
 	balancer->flows.describe = describe_connection;
-	return balancer_health_open(balancer, pool, wake_fd);
+	return balancer_health_open(balancer, start->pool, start->wake_fd);
 }
 
 static json_t *describe_port(const struct balancer_counters *counters)
@@ -182,7 +183,7 @@ static void balancer_describe(json_t *into)
 	for (unsigned port = 0; port < 2; port++)
 		json_array_append_new(balanced, describe_port(&the_balancer.counters[port]));
 	json_object_set_new(into, "balanced", balanced);
-	json_object_set_new(into, "connections", connections_describe(&the_balancer.flows));
+	json_object_set_new(into, "connections", connections_describe(&balancer_handover.tables));
 	json_object_set_new(into, "handed_over", handover_describe(&balancer_handover));
 	balancer_show_counters(&the_balancer, into);
 }
@@ -191,7 +192,7 @@ static void balancer_tables(json_t *tables, unsigned most)
 {
 	balancer_show_tables(&the_balancer, tables, most);
 	json_object_set_new(tables, "connections",
-			    connections_show(&the_balancer.flows, most, connections_tick(rte_rdtsc())));
+			    connections_show(&balancer_handover.tables, most, connections_tick(rte_rdtsc())));
 }
 
 static void free_queue(struct rte_ring *ring)

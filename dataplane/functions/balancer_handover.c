@@ -45,7 +45,7 @@ static uint16_t number_of(const struct balancer_set *set, const struct handover_
 
 static void prepare(struct handover *handover, uint32_t count)
 {
-	struct balancer *balancer = container_of(handover->flows, struct balancer, flows);
+	struct balancer *balancer = container_of(handover->tables.tables[0], struct balancer, flows);
 	struct balancer_set *set = &balancer->set;
 	bool changed = false;
 
@@ -75,7 +75,7 @@ static_assert(sizeof(struct told_end) == 48 && sizeof(struct told_end) * BALANCE
 
 static uint32_t tell(struct handover *handover, uint8_t *told, uint32_t most)
 {
-	struct balancer *balancer = container_of(handover->flows, struct balancer, flows);
+	struct balancer *balancer = container_of(handover->tables.tables[0], struct balancer, flows);
 	struct balancer_set *set = &balancer->set;
 	uint32_t length = 0;
 
@@ -122,7 +122,7 @@ static bool hear_one(struct balancer *balancer, const struct told_end *told)
 
 static void hear(struct handover *handover, const uint8_t *told, uint32_t length)
 {
-	struct balancer *balancer = container_of(handover->flows, struct balancer, flows);
+	struct balancer *balancer = container_of(handover->tables.tables[0], struct balancer, flows);
 	struct balancer_set *set = &balancer->set;
 	struct told_end one;
 	bool changed = false;

@@ -291,9 +291,8 @@ static json_t *row(const struct connection *flow, uint32_t tick)
 			 (json_int_t)((uint64_t)age << CONNECTION_TICK_SHIFT) / (json_int_t)rte_get_tsc_hz());
 }
 
-json_t *connections_show(const struct connections *flows, unsigned most, uint32_t tick)
+static void show(const struct connections *flows, json_t *rows, unsigned most, uint32_t tick)
 {
-	json_t *rows = json_array();
 	struct connection flow;
 
 	for (uint32_t number = 1; number <= flows->most && json_array_size(rows) < most; number++)
@@ -304,14 +303,35 @@ json_t *connections_show(const struct connections *flows, unsigned most, uint32_
 				flows->describe(&flow, object);
 			json_array_append_new(rows, object);
 		}
-	return json_pack("{s:I, s:o}", "total", (json_int_t)flows->used, "rows", rows);
 }
 
-json_t *connections_describe(const struct connections *flows)
+json_t *connections_show(const struct connection_tables *tables, unsigned most, uint32_t tick)
 {
-	return json_pack("{s:I, s:I, s:I, s:I, s:I}", "known", (json_int_t)flows->used, "most", (json_int_t)flows->most,
-			 "begun", (json_int_t)flows->begun, "aged", (json_int_t)flows->aged, "gave_way",
-			 (json_int_t)flows->gave_way);
+	json_t *rows = json_array();
+	json_int_t total = 0;
+
+	for (unsigned i = 0; i < tables->nb; i++) {
+		total += (json_int_t)tables->tables[i]->used;
+		show(tables->tables[i], rows, most, tick);
+	}
+	return json_pack("{s:I, s:o}", "total", total, "rows", rows);
+}
+
+json_t *connections_describe(const struct connection_tables *tables)
+{
+	json_int_t known = 0, most = 0, begun = 0, aged = 0, gave_way = 0;
+
+	for (unsigned i = 0; i < tables->nb; i++) {
+		const struct connections *flows = tables->tables[i];
+
+		known += (json_int_t)flows->used;
+		most += (json_int_t)flows->most;
+		begun += (json_int_t)flows->begun;
+		aged += (json_int_t)flows->aged;
+		gave_way += (json_int_t)flows->gave_way;
+	}
+	return json_pack("{s:I, s:I, s:I, s:I, s:I}", "known", known, "most", most, "begun", begun, "aged", aged,
+			 "gave_way", gave_way);
 }
 
 /* ------- settings, start and end ------- */
@@ -333,6 +353,14 @@ bool connections_set(struct connection_limits *limits, const char *name, const c
 			return true;
 		}
 	return false;
+}
+
+struct connection_limits connections_share(const struct connection_limits *limits, unsigned number, unsigned nb)
+{
+	struct connection_limits share = *limits;
+
+	share.most = RTE_MAX(limits->most / nb + (number < limits->most % nb), 1u);
+	return share;
 }
 
 int connections_open(struct connections *flows, const struct connection_limits *limits)

@@ -7,7 +7,8 @@
  * Flows that nobody has answered, and those that have ended, give way: the oldest of them when the table is full, so
  * that a flood of beginnings takes no entry from a connection that is in use.
  *
- * Owned by the forwarding thread.  Another one may copy entries (connections_copy()); what it copies while that
+ * Owned by the forwarding thread; where there are several, each queue has a table of its own, and that is its
+ * thread's.  Another one may copy entries (connections_copy()); what it copies while that
  * changes may be of two moments.
  */
 #ifndef TAILRACE_FUNCTIONS_CONNECTIONS_H
@@ -24,6 +25,7 @@
 #include <jansson.h>
 #include <rte_prefetch.h>
 
+#include "function.h"
 #include "inspect.h"
 #include "steer/hash.h"
 
@@ -125,6 +127,12 @@ struct connections {
 	uint64_t tails_secret[2]; /* of the second halves of IPv6's addresses */
 };
 
+/* Those of a function: a table for each of its queues. */
+struct connection_tables {
+	struct connections *tables[FUNCTION_QUEUES];
+	unsigned nb;
+};
+
 /* One way to look a flow up. */
 struct connection_key {
 	uint64_t words[CONNECTION_KEY_WORDS] __attribute__((aligned(32)));
@@ -149,6 +157,9 @@ bool connections_set(struct connection_limits *limits, const char *name, const c
 
 /* Room for so many, all of it taken now.  Returns 0, or -ENOMEM after logging. */
 int connections_open(struct connections *flows, const struct connection_limits *limits);
+
+/* The limits of one of so many tables, which have as many together: flows are shared out evenly by a hash. */
+struct connection_limits connections_share(const struct connection_limits *limits, unsigned number, unsigned nb);
 
 void connections_close(struct connections *flows);
 
@@ -346,9 +357,9 @@ static inline uint32_t connection_number(const struct connections *flows, const 
 }
 
 /* From any thread: how many there are, and what became of them. */
-json_t *connections_describe(const struct connections *flows);
+json_t *connections_describe(const struct connection_tables *tables);
 
 /* From any thread: so many flows as rows of a table. */
-json_t *connections_show(const struct connections *flows, unsigned most, uint32_t tick);
+json_t *connections_show(const struct connection_tables *tables, unsigned most, uint32_t tick);
 
 #endif

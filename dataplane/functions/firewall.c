@@ -5,6 +5,9 @@
  * The first frame of a flow is looked up in the rules; if one allows it, the flow gets an entry, and what follows, both
  * ways, is found there whatever the number of rules.  To a frame that a rule rejects it answers.  A frame's first bytes
  * are copied, checked and decided on once. ARP and neighbour discovery pass.
+ *
+ * Where there are several queues, each has a table of its own, which is its thread's: a flow belongs to the queue that
+ * the switch spreads it to (steer/pin.h), both ways.
  */
 #include <errno.h>
 #include <stdlib.h>
@@ -18,8 +21,10 @@
 #include "function.h"
 #include "handover.h"
 #include "passing.h"
+#include "steer/pin.h"
 
-struct firewall the_firewall;
+struct firewall firewalls[FUNCTION_QUEUES];
+static unsigned nb_firewalls; /* one for each queue */
 static struct connection_limits limits = CONNECTION_LIMITS_DEFAULT;
 static struct handover handover;
 
@@ -82,7 +87,7 @@ static void decide_new(struct firewall *firewall, struct burst *burst, struct rt
 		const uint16_t number = burst->begin[i];
 		struct passing *passing = &burst->frames[number];
 		const enum event event = passing->words.event;
-		struct firewall_rule *rule = &rules->rules[found[i]];
+		const struct firewall_rule *rule = &rules->rules[found[i]];
 		enum verdict verdict;
 
 		/* One before it in the burst may have begun its flow. */
@@ -90,7 +95,7 @@ static void decide_new(struct firewall *firewall, struct burst *burst, struct rt
 		if (verdict == VERDICT_FLOW && connection_begin(event) == CONNECTION_REFUSED) {
 			verdict = VERDICT_DROP_state;
 		} else if (verdict == VERDICT_FLOW) {
-			firewall_rule_count(rule, mbufs[number]->pkt_len);
+			firewall_rules_count(rules, firewall->queue, found[i], mbufs[number]->pkt_len);
 			verdict = rule->action == FIREWALL_ALLOW ? begin(firewall, &passing->key, event, in, tick)
 								 : VERDICT_DROP_rule;
 			if (rule->action == FIREWALL_REJECT)
@@ -215,12 +220,46 @@ uint16_t firewall_filter(struct firewall *firewall, struct rte_mbuf **mbufs, uin
 
 static uint16_t firewall_process(struct rte_mbuf **burst, uint16_t nb_frames, uint16_t in, uint16_t queue)
 {
+	struct firewall *firewall = &firewalls[queue];
 	const uint64_t tsc = rte_rdtsc();
 
-	connections_sweep(&the_firewall.flows, connections_tick(tsc));
-	if (unlikely(handover_waits(&handover)))
+	connections_sweep(&firewall->flows, connections_tick(tsc));
+	if (unlikely(handover_waits(&handover, queue)))
 		handover_take(&handover, connections_tick(tsc));
-	return firewall_filter(&the_firewall, burst, nb_frames, in, tsc);
+	return firewall_filter(firewall, burst, nb_frames, in, tsc);
+}
+
+/* ------- which queue a flow belongs to ------- */
+
+static unsigned home_of_plain(const struct plain *words, uint16_t in, unsigned nb_queues)
+{
+	return pin_spread_ipv4(words->source, words->destination, (uint16_t)words->ports,
+			       (uint16_t)(words->ports >> 16), words->protocol, nb_queues);
+}
+
+/* Of a fragment too: that of its flow. */
+static unsigned home_of_any(const struct headers *headers, bool quoted, uint16_t in, unsigned nb_queues)
+{
+	struct headers whole = *headers;
+
+	whole.fragment = FRAGMENT_NONE;
+	return pin_spread(&whole, nb_queues);
+}
+
+static void firewall_homes(struct rte_mbuf *const *burst, uint16_t nb_frames, uint16_t in, uint16_t queue,
+			   uint8_t *homes)
+{
+	static const struct homes_by by_flow = {home_of_plain, home_of_any};
+
+	homes_find(&firewalls[queue].homes, burst, nb_frames, in, queue, &by_flow, homes);
+}
+
+static unsigned home_of_record(const struct handover *handover, const struct handover_record *record)
+{
+	struct headers headers = {0};
+
+	memcpy(headers.key, record->key, sizeof(record->key));
+	return pin_spread(&headers, handover->tables.nb);
 }
 
 static bool firewall_full(uint16_t in)
@@ -230,7 +269,8 @@ static bool firewall_full(uint16_t in)
 
 static bool firewall_pending(uint16_t queue)
 {
-	return handover_waits(&handover) || the_firewall.rejects[0].nb > 0 || the_firewall.rejects[1].nb > 0;
+	return handover_waits(&handover, queue) || firewalls[queue].rejects[0].nb > 0 ||
+	       firewalls[queue].rejects[1].nb > 0;
 }
 
 /* ------- settings, start and end ------- */
@@ -238,11 +278,12 @@ static bool firewall_pending(uint16_t queue)
 /* Flows that are known stay, whatever the rules say of them now. */
 static int firewall_configure(json_t *params, struct control_error *error)
 {
-	struct firewall_rules *rules = firewall_rules_read(params, error), *before;
+	struct firewall_rules *rules = firewall_rules_read(params, nb_firewalls, error), *before = firewalls[0].rules;
 
 	if (rules == NULL)
 		return -1;
-	before = atomic_exchange(&the_firewall.rules, rules);
+	for (unsigned i = 0; i < nb_firewalls; i++)
+		atomic_store(&firewalls[i].rules, rules);
 	grace_wait();
 	firewall_rules_free(before);
 	return 0;
@@ -256,32 +297,61 @@ static const char *firewall_set(const char *name, const char *value)
 	return expected;
 }
 
-static int firewall_open(struct rte_mempool *pool, int wake_fd)
+static int open_queue(unsigned number, const struct function_start *start)
 {
-	struct firewall *firewall = &the_firewall;
-	struct control_error error;
-	json_t *nothing = json_object();
-	int rc = firewall_configure(nothing, &error);
+	struct firewall *firewall = &firewalls[number];
+	const struct connection_limits share = connections_share(&limits, number, start->nb_queues);
 
-	json_decref(nothing);
-	firewall->rejects[0].pool = firewall->rejects[1].pool = pool;
-	if (rc != 0)
+	firewall->queue = number;
+	for (unsigned port = 0; port < 2; port++) {
+		firewall->rejects[port].pool = start->pool;
+		firewall->rejects[port].nb_queues = start->nb_queues;
+	}
+	if (fragments_open(&firewall->fragments) != 0 || connections_open(&firewall->flows, &share) != 0)
 		return -ENOMEM;
-	if (fragments_open(&firewall->fragments) != 0 || connections_open(&firewall->flows, &limits) != 0 ||
-	    handover_open(&handover, &firewall->flows, wake_fd) != 0)
-		return -ENOMEM;
-	return 0;
+	handover.tables.tables[number] = &firewall->flows;
+	return start->nb_queues > 1 ? homes_open(&firewall->homes, start->nb_queues) : 0;
 }
 
-static json_t *describe_port(const struct firewall_counters *counters, const struct firewall_rejects *rejects)
+static int firewall_open(const struct function_start *start)
 {
-	json_t *port = json_pack("{s:I}", "passed", (json_int_t)counters->passed);
+	struct control_error error;
+	json_t *nothing = json_object();
+	int rc;
 
-	inspect_describe(port, counters->drops);
-	json_object_set_new(port, "drop_rule", json_integer((json_int_t)counters->drops[VERDICT_DROP_rule]));
-	json_object_set_new(port, "rejected", json_integer((json_int_t)rejects->answered));
-	json_object_set_new(port, "unanswered", json_integer((json_int_t)rejects->unanswered));
-	return port;
+	nb_firewalls = start->nb_queues;
+	rc = firewall_configure(nothing, &error);
+	json_decref(nothing);
+	if (rc != 0)
+		return -ENOMEM;
+	for (unsigned i = 0; i < nb_firewalls; i++)
+		if (open_queue(i, start) != 0)
+			return -ENOMEM;
+	handover.tables.nb = nb_firewalls;
+	handover.home = home_of_record;
+	return handover_open(&handover, start);
+}
+
+/* Of all queues together. */
+static json_t *describe_port(unsigned port)
+{
+	_Atomic uint64_t drops[VERDICTS] = {0};
+	json_int_t passed = 0, rejected = 0, unanswered = 0;
+	json_t *counters;
+
+	for (const struct firewall *firewall = firewalls; firewall < firewalls + nb_firewalls; firewall++) {
+		passed += (json_int_t)firewall->counters[port].passed;
+		rejected += (json_int_t)firewall->rejects[port].answered;
+		unanswered += (json_int_t)firewall->rejects[port].unanswered;
+		for (unsigned why = 0; why < VERDICTS; why++)
+			drops[why] += firewall->counters[port].drops[why];
+	}
+	counters = json_pack("{s:I}", "passed", passed);
+	inspect_describe(counters, drops);
+	json_object_set_new(counters, "drop_rule", json_integer((json_int_t)drops[VERDICT_DROP_rule]));
+	json_object_set_new(counters, "rejected", json_integer(rejected));
+	json_object_set_new(counters, "unanswered", json_integer(unanswered));
+	return counters;
 }
 
 static void firewall_describe(json_t *into)
@@ -289,30 +359,33 @@ static void firewall_describe(json_t *into)
 	json_t *filtered = json_array();
 
 	for (unsigned port = 0; port < 2; port++)
-		json_array_append_new(filtered,
-				      describe_port(&the_firewall.counters[port], &the_firewall.rejects[port]));
+		json_array_append_new(filtered, describe_port(port));
 	json_object_set_new(into, "filtered", filtered);
-	json_object_set_new(into, "connections", connections_describe(&the_firewall.flows));
+	json_object_set_new(into, "connections", connections_describe(&handover.tables));
 	json_object_set_new(into, "handed_over", handover_describe(&handover));
 }
 
 /* Who asks and who configures are one thread, so that the rules stay meanwhile. */
 static void firewall_tables(json_t *tables, unsigned most)
 {
-	json_object_set_new(tables, "rules", firewall_rules_show(the_firewall.rules, most));
+	json_object_set_new(tables, "rules", firewall_rules_show(firewalls[0].rules, most));
 	json_object_set_new(tables, "connections",
-			    connections_show(&the_firewall.flows, most, connections_tick(rte_rdtsc())));
+			    connections_show(&handover.tables, most, connections_tick(rte_rdtsc())));
 }
 
 static void firewall_close(void)
 {
 	handover_close(&handover);
-	for (unsigned port = 0; port < 2; port++)
-		rte_pktmbuf_free_bulk(the_firewall.rejects[port].answers, the_firewall.rejects[port].nb);
-	fragments_close(&the_firewall.fragments);
-	connections_close(&the_firewall.flows);
-	firewall_rules_free(the_firewall.rules);
-	the_firewall = (struct firewall){.rules = NULL};
+	firewall_rules_free(firewalls[0].rules);
+	for (struct firewall *firewall = firewalls; firewall < firewalls + nb_firewalls; firewall++) {
+		for (unsigned port = 0; port < 2; port++)
+			rte_pktmbuf_free_bulk(firewall->rejects[port].answers, firewall->rejects[port].nb);
+		homes_close(&firewall->homes);
+		fragments_close(&firewall->fragments);
+		connections_close(&firewall->flows);
+		*firewall = (struct firewall){.rules = NULL};
+	}
+	nb_firewalls = 0;
 }
 
 static const struct function_keeping firewall_keeping = {
@@ -332,6 +405,8 @@ const struct function firewall = {
 	.help = "let through what rules allow, and what belongs to it: rules (a file), connections (the most), "
 		"time-outs",
 	.process = firewall_process,
+	.several = true,
+	.homes = firewall_homes,
 	.set = firewall_set,
 	.keeping = &firewall_keeping,
 };

@@ -192,7 +192,8 @@ static uint32_t write_error(uint8_t *answer, const struct rejected *rejected)
 /* What was not used is kept for no more than may leave at once. */
 static bool spend(struct firewall_rejects *rejects, uint64_t tsc)
 {
-	const uint64_t cost = rte_get_tsc_hz() / FIREWALL_REJECTS, most = cost * FIREWALL_REJECTS_ONCE;
+	const uint64_t cost = rte_get_tsc_hz() * rejects->nb_queues / FIREWALL_REJECTS,
+		       most = cost * FIREWALL_REJECTS_ONCE;
 	const uint64_t passed = tsc - rejects->before;
 
 	rejects->credit = passed >= most ? most : RTE_MIN(most, rejects->credit + passed);

@@ -26,8 +26,9 @@ enum {
 
 struct firewall_rejects { /* of the frames that came in at a port */
 	struct rte_mempool *pool;
-	uint64_t credit; /* TSC cycles, of which an answer costs a part of a second */
-	uint64_t before; /* when it was last added to */
+	unsigned nb_queues; /* that share the rate */
+	uint64_t credit;    /* TSC cycles, of which an answer costs a part of a second */
+	uint64_t before;    /* when it was last added to */
 	uint16_t nb;
 	struct rte_mbuf *answers[FIREWALL_REJECTS_ONCE];
 	_Atomic uint64_t answered;

@@ -104,7 +104,7 @@ static bool build(struct reading *reading, struct firewall_rules *rules)
 	return true;
 }
 
-static struct firewall_rules *read_document(struct reading *reading, json_t *document)
+static struct firewall_rules *read_document(struct reading *reading, json_t *document, unsigned nb_queues)
 {
 	static const char *const known[] = {"default", "rules", NULL};
 	struct place list = {.key = "rules"};
@@ -128,6 +128,12 @@ static struct firewall_rules *read_document(struct reading *reading, json_t *doc
 		return NULL;
 	}
 	rules->nb = nb;
+	rules->nb_queues = nb_queues;
+	rules->counts = calloc(nb_queues * (nb + 1), sizeof(rules->counts[0]));
+	if (rules->counts == NULL) {
+		wrong(&reading->fields, NULL, "no memory for its counters");
+		goto refuse;
+	}
 	rules->rules[nb].action = otherwise;
 	json_array_foreach (texts, i, each)
 		if (!read_rule(reading, &(struct place){.up = &list, .index = i}, each, &rules->rules[i], i))
@@ -139,10 +145,10 @@ refuse:
 	return NULL;
 }
 
-struct firewall_rules *firewall_rules_read(json_t *params, struct control_error *error)
+struct firewall_rules *firewall_rules_read(json_t *params, unsigned nb_queues, struct control_error *error)
 {
 	struct reading reading = {.fields.error = error};
-	struct firewall_rules *rules = read_document(&reading, params);
+	struct firewall_rules *rules = read_document(&reading, params, nb_queues);
 
 	free(reading.parts[0]);
 	free(reading.parts[1]);
@@ -157,6 +163,7 @@ void firewall_rules_free(struct firewall_rules *rules)
 		free(rules->rules[i].name);
 	free(rules->by_port[0]);
 	free(rules->by_port[1]);
+	free(rules->counts);
 	free(rules);
 }
 
@@ -166,10 +173,19 @@ void firewall_rules_find(const struct firewall_rules *rules, uint16_t in, const 
 	classify(rules->by_port[in], headers, count, found);
 }
 
-static json_t *row(const char *name, const struct firewall_rule *rule)
+static json_t *row(const struct firewall_rules *rules, uint32_t number)
 {
-	return json_pack("{s:s, s:s, s:I, s:I}", "rule", name, "action", actions[rule->action], "frames",
-			 (json_int_t)rule->frames, "bytes", (json_int_t)rule->bytes);
+	const struct firewall_rule *rule = &rules->rules[number];
+	json_int_t frames = 0, bytes = 0;
+
+	for (unsigned queue = 0; queue < rules->nb_queues; queue++) {
+		const struct firewall_rule_counts *counts = &rules->counts[queue * (rules->nb + 1) + number];
+
+		frames += (json_int_t)counts->frames;
+		bytes += (json_int_t)counts->bytes;
+	}
+	return json_pack("{s:s, s:s, s:I, s:I}", "rule", number < rules->nb ? rule->name : "default", "action",
+			 actions[rule->action], "frames", frames, "bytes", bytes);
 }
 
 json_t *firewall_rules_show(const struct firewall_rules *rules, unsigned most)
@@ -177,8 +193,8 @@ json_t *firewall_rules_show(const struct firewall_rules *rules, unsigned most)
 	json_t *rows = json_array();
 
 	if (most > 0)
-		json_array_append_new(rows, row("default", &rules->rules[rules->nb]));
+		json_array_append_new(rows, row(rules, rules->nb));
 	for (uint32_t i = 0; i < rules->nb && i + 1 < most; i++)
-		json_array_append_new(rows, row(rules->rules[i].name, &rules->rules[i]));
+		json_array_append_new(rows, row(rules, i));
 	return json_pack("{s:I, s:o}", "total", (json_int_t)rules->nb + 1, "rows", rows);
 }

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * A firewall's rules, in the form in which the first frame of a flow is looked up; and what each
- * has decided.  A set never changes but for its counters, which the forwarding thread writes.
+ * A firewall's rules, in the form in which the first frame of a flow is looked up; and what each has decided.  A set
+ * never changes but for its counters, of which a forwarding thread writes those of its queues.
  */
 #ifndef TAILRACE_FUNCTIONS_FIREWALL_RULES_H
 #define TAILRACE_FUNCTIONS_FIREWALL_RULES_H
@@ -20,13 +20,18 @@ enum firewall_action { FIREWALL_DENY, FIREWALL_ALLOW, FIREWALL_REJECT };
 struct firewall_rule {
 	char *name;
 	enum firewall_action action;
-	_Atomic uint64_t frames, bytes; /* of flows that it began, the first frame; of others, all */
+};
+
+struct firewall_rule_counts {		/* of what came in by a queue */
+	_Atomic uint64_t frames, bytes; /* of flows that the rule began, the first frame; of others, all */
 };
 
 /* By tuple space search (steer/classify.h), one set for each port where frames come in. */
 struct firewall_rules {
 	struct classifier *by_port[2];
 	uint32_t nb; /* and behind them one more, the default */
+	unsigned nb_queues;
+	struct firewall_rule_counts *counts; /* of the rules and the default, for one queue after the other */
 	struct firewall_rule rules[];
 };
 
@@ -35,7 +40,7 @@ struct firewall_rules {
  * first rule counts of which one match fits a frame; a match is as a chain's (steer/matches.h), and a rule without any
  * fits all frames.  Returns NULL with the error filled in.
  */
-struct firewall_rules *firewall_rules_read(json_t *params, struct control_error *error);
+struct firewall_rules *firewall_rules_read(json_t *params, unsigned nb_queues, struct control_error *error);
 
 void firewall_rules_free(struct firewall_rules *rules);
 
@@ -43,11 +48,13 @@ void firewall_rules_free(struct firewall_rules *rules);
 void firewall_rules_find(const struct firewall_rules *rules, uint16_t in, const struct headers *headers, unsigned count,
 			 uint32_t *found);
 
-/* It has decided about a frame. */
-static inline void firewall_rule_count(struct firewall_rule *rule, uint32_t bytes)
+/* One has decided about a frame of a queue. */
+static inline void firewall_rules_count(struct firewall_rules *rules, unsigned queue, uint32_t rule, uint32_t bytes)
 {
-	function_count(&rule->frames, 1);
-	function_count(&rule->bytes, bytes);
+	struct firewall_rule_counts *counts = &rules->counts[queue * (rules->nb + 1) + rule];
+
+	function_count(&counts->frames, 1);
+	function_count(&counts->bytes, bytes);
 }
 
 /* So many rules as rows of a table, with the default before them. */

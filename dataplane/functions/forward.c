@@ -16,6 +16,7 @@
 
 #include "common/grace.h"
 #include "common/log.h"
+#include "inboxes.h"
 #include "lanes.h"
 
 enum {
@@ -39,6 +40,16 @@ static uint16_t send_held(struct forward *forward, uint16_t queue, uint16_t in)
 	return nb_sent;
 }
 
+/* Those of its frames that came in elsewhere, and a burst of which those stay that belong here. */
+static __rte_noinline uint16_t receive_own(struct forward *forward, uint16_t queue, uint16_t in,
+					   struct rte_mbuf **mbufs, uint16_t *nb_received)
+{
+	const uint16_t nb_taken = inboxes_take(forward, queue, in, mbufs);
+
+	*nb_received = device_receive(&forward->ports[in], queue, mbufs + nb_taken, FORWARD_BURST - nb_taken);
+	return nb_taken + inboxes_hand_on(forward, queue, in, mbufs + nb_taken, *nb_received);
+}
+
 /* Forward what one burst from each port brings by a queue; returns how many frames moved, in or out. */
 static inline uint32_t forward_queue(struct forward *forward, uint16_t queue)
 {
@@ -49,7 +60,7 @@ static inline uint32_t forward_queue(struct forward *forward, uint16_t queue)
 	for (uint16_t in = 0; in < 2; in++) {
 		struct forward_counters *counters = &forward->lanes[queue].counters[in];
 		struct forward_held *held = &forward->lanes[queue].held[in];
-		uint16_t nb_frames = 0;
+		uint16_t nb_frames = 0, nb_received = 0;
 
 		/* A full receiver is waited for, and what comes meanwhile stays in its sender's ring: so back pressure
 		 * reaches the chain's beginning, and only the switch, which knows the port's name, drops. */
@@ -57,12 +68,15 @@ static inline uint32_t forward_queue(struct forward *forward, uint16_t queue)
 			nb_moved += send_held(forward, queue, in);
 			continue;
 		}
-		if (likely(keeping == NULL || !keeping->full(in)))
-			nb_frames = device_receive(&forward->ports[in], queue, held->frames, FORWARD_BURST);
+		if (unlikely(forward->lanes[queue].inboxes[in] != NULL))
+			nb_frames = receive_own(forward, queue, in, held->frames, &nb_received);
+		else if (likely(keeping == NULL || !keeping->full(in)))
+			nb_received = nb_frames = device_receive(&forward->ports[in], queue, held->frames,
+								 FORWARD_BURST);
 		if (nb_frames == 0 && likely(keeping == NULL))
 			continue;
-		nb_moved += nb_frames;
-		function_count(&counters->received, nb_frames);
+		nb_moved += RTE_MAX(nb_frames, nb_received);
+		function_count(&counters->received, nb_received);
 		held->first = 0;
 		held->nb_frames = function->process(held->frames, nb_frames, in, queue);
 		if (unlikely(held->nb_frames < nb_frames && keeping == NULL))
@@ -92,7 +106,8 @@ static inline bool holds(const struct forward_thread *thread)
 		const struct forward_held *held = forward->lanes[thread->queues[i]].held;
 
 		if (held[0].nb_frames > 0 || held[1].nb_frames > 0 ||
-		    (unlikely(keeping != NULL) && keeping->pending(thread->queues[i])))
+		    (unlikely(keeping != NULL) && keeping->pending(thread->queues[i])) ||
+		    unlikely(inboxes_hold(&forward->lanes[thread->queues[i]])))
 			return true;
 	}
 	return false;
@@ -307,4 +322,15 @@ void forward_wake(const struct forward_thread *thread)
 	uint64_t one = 1;
 
 	(void)!write(thread->wake_fd, &one, sizeof(one)); /* the counter cannot be full */
+}
+
+/* Who takes a queue after this looks at what is there for it. */
+void forward_wake_queue(struct forward *forward, unsigned queue)
+{
+	int owner;
+
+	atomic_thread_fence(memory_order_seq_cst);
+	owner = atomic_load(&forward->lanes[queue].owner);
+	if (owner != FORWARD_NOBODY)
+		forward_wake(&forward->threads[owner]);
 }

@@ -10,8 +10,9 @@
  * until the port has taken it.  So a full receiver is felt at the beginning of a chain, however long the chain is.
  *
  * Queues.  Frames that come by a queue of one port leave by the same queue of the other.  Each queue has one thread at
- * a time, so that a flow, which stays in its queue, keeps its order.  forward_use() has threads hand queues over while
- * frames move (lanes.h); the peer at the port does not notice.
+ * a time, so that a flow, which stays in its queue, keeps its order.  A function may say that frames belong to another
+ * queue than the one by which they came; then they are handed on to that one first (inboxes.h).  forward_use() has
+ * threads hand queues over while frames move (lanes.h); the peer at the port does not notice.
  *
  * The threads are the workers that a grace period (common/grace.h) waits for: a function whose tables another thread
  * changes relies on that.
@@ -34,6 +35,9 @@ struct forward_counters { /* of the frames that came in at one port; the thread 
 	_Atomic uint64_t sent;		/* at the other port */
 	_Atomic uint64_t drop_function; /* freed by a function that keeps none; the others count it themselves */
 	_Atomic uint64_t drop_full;	/* still held at the end: the other port did not take them */
+	/* Of a function with homes(), of those that came in by this queue: */
+	_Atomic uint64_t handed_on;	  /* to the queue that they belong to */
+	_Atomic uint64_t drop_inbox_full; /* whose thread has not taken so many yet */
 };
 
 enum { FORWARD_BURST = 32, FORWARD_NOBODY = -1 };
@@ -49,6 +53,7 @@ struct lane {
 	_Atomic int wanted; /* who is to have it; forward_use() writes */
 	struct forward_held held[2];
 	struct forward_counters counters[2];
+	struct rte_ring *inboxes[2]; /* by the port where they came in (inboxes.h); NULL: there are none */
 } __rte_cache_aligned;
 
 struct forward_thread {
@@ -123,5 +128,8 @@ int forward_run(void *thread);
 
 /* End a thread's sleep. */
 void forward_wake(const struct forward_thread *thread);
+
+/* From any thread: end the sleep of who has a queue, after something was put there for it. */
+void forward_wake_queue(struct forward *forward, unsigned queue);
 
 #endif

@@ -84,17 +84,33 @@ void fragments_add(struct fragments *fragments, const struct inspected *frame, u
 		entry->way = *way;
 }
 
+static const struct entry *known(const struct fragments *fragments, const struct inspected *frame, uint64_t tsc)
+{
+	const struct entry *entry = find(fragments, datagram_hash(fragments, &frame->headers));
+
+	return entry != NULL && tsc - entry->since <= fragments->kept ? entry : NULL;
+}
+
 /* What lies where the first fragment had its headers could take their place. */
 enum verdict fragments_find(const struct fragments *fragments, const struct inspected *frame, uint64_t tsc,
 			    struct fragment_way *way)
 {
-	const struct entry *entry = find(fragments, datagram_hash(fragments, &frame->headers));
+	const struct entry *entry = known(fragments, frame, tsc);
 
-	if (entry == NULL || tsc - entry->since > fragments->kept)
+	if (entry == NULL)
 		return VERDICT_DROP_fragment;
 	if (frame->first < entry->end)
 		return VERDICT_DROP_overlap;
 	if (way != NULL)
 		*way = entry->way;
 	return VERDICT_PASS;
+}
+
+bool fragments_mark(const struct fragments *fragments, const struct inspected *frame, uint64_t tsc, uint16_t *mark)
+{
+	const struct entry *entry = known(fragments, frame, tsc);
+
+	if (entry != NULL)
+		*mark = entry->way.mark;
+	return entry != NULL;
 }

@@ -39,4 +39,7 @@ void fragments_add(struct fragments *fragments, const struct inspected *frame, u
 enum verdict fragments_find(const struct fragments *fragments, const struct inspected *frame, uint64_t tsc,
 			    struct fragment_way *way);
 
+/* Whether the first one of a later one's datagram is known; then with which mark. */
+bool fragments_mark(const struct fragments *fragments, const struct inspected *frame, uint64_t tsc, uint16_t *mark);
+
 #endif

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "function.h"
 
@@ -15,6 +16,16 @@ const struct function *function_find(const char *name)
 		if (strcmp(functions[i]->name, name) == 0)
 			return functions[i];
 	return NULL;
+}
+
+void function_wake(const struct function_start *start, unsigned queue)
+{
+	const uint64_t one = 1;
+
+	if (start->wake != NULL)
+		start->wake(start->loop, queue);
+	else
+		(void)!write(start->wake_fd, &one, sizeof(one)); /* the counter cannot be full */
 }
 
 const char *function_number(const char *value, uint32_t most, const char *expected, uint32_t *number)

@@ -37,6 +37,13 @@ struct function {
 	 * shared safely.  One with false has one queue. */
 	bool several;
 
+	/*
+	 * Of a function that keeps something for each queue, where both directions of a flow have to meet: the queue
+	 * that each frame belongs to, whichever it came by.  It is called where there are several, before process(),
+	 * by who has the queue where they came in.  NULL: each belongs where it came in.
+	 */
+	void (*homes)(struct rte_mbuf *const *burst, uint16_t nb_frames, uint16_t in, uint16_t queue, uint8_t *homes);
+
 	/* Of a function with settings: take one.  Returns NULL, or what was expected. */
 	const char *(*set)(const char *name, const char *value);
 
@@ -44,16 +51,27 @@ struct function {
 	const struct function_keeping *keeping;
 };
 
+/* What a function finds when it starts. */
+struct function_start {
+	struct rte_mempool *pool; /* for copies, and for what it makes */
+	int wake_fd;		  /* an eventfd, which ends a sleep of who has queue 0 */
+	unsigned nb_queues;
+	void (*wake)(void *loop, unsigned queue); /* ends a sleep of who has that queue; NULL: there is queue 0 alone */
+	void *loop;
+};
+
+/* From any thread. */
+void function_wake(const struct function_start *start, unsigned queue);
+
 /*
  * process() is then called in every round, with no frames too, and may give more frames than came, up to
  * FUNCTION_ROOM; it counts what it drops itself.
  */
 struct function_keeping {
-	uint32_t buffers; /* the most that it keeps or makes */
+	uint32_t buffers; /* the most that it keeps or makes; of one with homes(): for each queue */
 
-	/* The pool is for copies.  A thread of its own that has frames for queue 0 writes to the eventfd `wake_fd`,
-	 * which ends a sleep of who has that queue.  Returns 0, or -errno after logging. */
-	int (*open)(struct rte_mempool *pool, int wake_fd);
+	/* Returns 0, or -errno after logging. */
+	int (*open)(const struct function_start *start);
 	bool (*full)(uint16_t in);	    /* takes no more frames at this port for now */
 	bool (*pending)(uint16_t queue);    /* keeps frames that leave after a time, without another to come */
 	void (*describe)(json_t *counters); /* add its own counters; another thread may ask at any time */

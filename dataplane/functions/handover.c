@@ -28,10 +28,9 @@ static const char *const result_names[HANDOVER_NB_RESULTS] = {
 #undef X
 };
 
-int handover_open(struct handover *handover, struct connections *flows, int wake_fd)
+int handover_open(struct handover *handover, const struct function_start *start)
 {
-	handover->flows = flows;
-	handover->wake_fd = wake_fd;
+	handover->start = *start;
 	handover->done_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
 	if (handover->done_fd >= 0)
 		return 0;
@@ -41,10 +40,10 @@ int handover_open(struct handover *handover, struct connections *flows, int wake
 
 void handover_close(struct handover *handover)
 {
-	if (handover->flows != NULL && handover->done_fd >= 0)
+	if (handover->tables.nb > 0 && handover->done_fd >= 0)
 		close(handover->done_fd);
-	handover->flows = NULL;
-	atomic_store(&handover->offered, false);
+	handover->tables.nb = 0;
+	atomic_store(&handover->offered, 0);
 	memset(handover->counts, 0, sizeof(handover->counts));
 	handover->given = 0;
 }
@@ -81,7 +80,8 @@ static bool fits_family(const struct headers *headers)
 }
 
 /* The key of a record that holds, as connection_key_make() makes it of the opener's first frame. */
-static bool read_key(const struct handover *handover, const struct handover_record *record, struct connection_key *key)
+static bool read_key(const struct handover *handover, const struct connections *flows,
+		     const struct handover_record *record, struct connection_key *key)
 {
 	struct inspected frame = {.event = EVENT_DATAGRAM};
 	struct headers *headers = &frame.headers;
@@ -97,7 +97,7 @@ static bool read_key(const struct handover *handover, const struct handover_reco
 	frame.query = headers->zero[0];
 	if (frame.query != 0)
 		frame.event = headers->zero[1] ? EVENT_ANSWER : EVENT_QUERY;
-	connection_key_make(handover->flows, &frame, key);
+	connection_key_make(flows, &frame, key);
 	key->source = record->opener;
 	/* Other ends would be in another order. */
 	return memcmp(key->words, record->key, sizeof(record->key)) == 0 &&
@@ -108,7 +108,13 @@ bool handover_holds(const struct handover *handover, const struct handover_recor
 {
 	struct connection_key key;
 
-	return read_key(handover, record, &key);
+	return read_key(handover, handover->tables.tables[0], record, &key);
+}
+
+/* One that does not hold is for any: none has it. */
+static unsigned table_of(const struct handover *handover, const struct handover_record *record)
+{
+	return handover->tables.nb > 1 ? handover->home(handover, record) : 0;
 }
 
 static enum handover_result update(struct connections *flows, struct connection *flow,
@@ -126,13 +132,13 @@ static enum handover_result update(struct connections *flows, struct connection 
 
 enum handover_result handover_take_one(struct handover *handover, const struct handover_record *record, uint32_t tick)
 {
-	struct connections *flows = handover->flows;
+	struct connections *flows = handover->tables.tables[table_of(handover, record)];
 	enum handover_result result;
 	struct connection_key key;
 	struct connection *flow;
 	uint32_t seen;
 
-	if (!read_key(handover, record, &key))
+	if (!read_key(handover, flows, record, &key))
 		return HANDOVER_malformed;
 	if ((int32_t)(tick - record->seen) < -1) /* the TSCs of two sockets may differ a little */
 		return HANDOVER_malformed;
@@ -163,12 +169,14 @@ void handover_take(struct handover *handover, uint32_t tick)
 {
 	const uint64_t one = 1;
 
-	for (unsigned i = 0; i < HANDOVER_ROUND && handover->next < handover->nb; i++)
-		function_count(&handover->counts[handover_take_one(handover, &handover->batch[handover->next++], tick)],
-			       1);
-	if (handover->next < handover->nb)
+	for (unsigned i = 0; i < HANDOVER_ROUND && handover->next < handover->until; i++) {
+		const struct handover_record *record = &handover->batch[handover->order[handover->next++]];
+
+		function_count(&handover->counts[handover_take_one(handover, record, tick)], 1);
+	}
+	if (handover->next < handover->until)
 		return;
-	atomic_store_explicit(&handover->offered, false, memory_order_release);
+	atomic_store_explicit(&handover->offered, 0, memory_order_release);
 	(void)!write(handover->done_fd, &one, sizeof(one));
 }
 
@@ -216,13 +224,14 @@ static bool copy_whole(const struct connections *flows, uint32_t number, struct 
 	       again.state == flow->state;
 }
 
-static void read_record(const struct handover *handover, const struct connection *flow, struct handover_record *record)
+static void read_record(const struct handover *handover, const struct connections *flows, const struct connection *flow,
+			struct handover_record *record)
 {
 	*record = (struct handover_record){
 		.seen = flow->seen, .state = flow->state, .opener = flow->opener, .port = flow->port};
 	memcpy(record->key, flow->key, sizeof(record->key));
 	if (handover->fill != NULL)
-		handover->fill(handover->flows, flow, record);
+		handover->fill(flows, flow, record);
 }
 
 /* In `text` there is room for it. */
@@ -239,15 +248,35 @@ struct wanted {
 	json_int_t since, changed; /* -1: not asked for */
 };
 
-static bool is_wanted(const struct handover *handover, const struct wanted *wanted, uint32_t number,
+static bool is_wanted(const struct connections *flows, const struct wanted *wanted, uint32_t number,
 		      struct connection *flow)
 {
-	const uint32_t changed = *(const volatile uint32_t *)&handover->flows->changed[number];
+	const uint32_t changed = *(const volatile uint32_t *)&flows->changed[number];
 
 	if (wanted->changed >= 0 && (int32_t)(changed - (uint32_t)wanted->changed) < 0)
 		return false;
-	return copy_whole(handover->flows, number, flow) &&
+	return copy_whole(flows, number, flow) &&
 	       (wanted->since < 0 || (int32_t)(flow->seen - (uint32_t)wanted->since) >= 0);
+}
+
+/* How many entries there are in all tables; and the table of one of them, with its number there. */
+static json_int_t entries_of(const struct handover *handover)
+{
+	json_int_t entries = 0;
+
+	for (unsigned i = 0; i < handover->tables.nb; i++)
+		entries += handover->tables.tables[i]->most;
+	return entries;
+}
+
+static const struct connections *table_with(const struct handover *handover, json_int_t entry, uint32_t *number)
+{
+	struct connections *const *table = handover->tables.tables;
+
+	for (; entry > (json_int_t)(*table)->most; table++)
+		entry -= (*table)->most;
+	*number = (uint32_t)entry;
+	return *table;
 }
 
 json_t *handover_give(struct handover *handover, json_t *params, struct control_error *error)
@@ -255,7 +284,8 @@ json_t *handover_give(struct handover *handover, json_t *params, struct control_
 	const uint64_t late = rte_get_tsc_hz() / LATE;
 	const uint32_t tick = connections_tick(rte_rdtsc() - late);
 	struct wanted wanted = {.since = -1, .changed = -1};
-	json_int_t from = 1, number;
+	const json_int_t entries = entries_of(handover);
+	json_int_t from = 1, entry;
 	struct handover_record record;
 	struct connection flow;
 	unsigned count = 0, most = HANDOVER_PAGE;
@@ -275,18 +305,21 @@ json_t *handover_give(struct handover *handover, json_t *params, struct control_
 		told = tell(handover, text);
 		most /= 2; /* an answer has a bounded length */
 	}
-	for (number = from; number <= (json_int_t)handover->flows->most && number - from < SCAN; number++) {
+	for (entry = from; entry <= entries && entry - from < SCAN; entry++) {
+		const struct connections *flows;
+		uint32_t number;
+
 		if (count == most)
 			break;
-		if (!is_wanted(handover, &wanted, (uint32_t)number, &flow))
+		flows = table_with(handover, entry, &number);
+		if (!is_wanted(flows, &wanted, number, &flow))
 			continue;
-		read_record(handover, &flow, &record);
+		read_record(handover, flows, &flow, &record);
 		write_hex(text + (size_t)count++ * 2 * RECORD, &record, RECORD);
 	}
 	function_count(&handover->given, count);
 	given = json_pack("{s:s%, s:I, s:I}", "connections", text, (size_t)count * 2 * RECORD, "next",
-			  number <= (json_int_t)handover->flows->most ? number : (json_int_t)0, "tick",
-			  (json_int_t)tick);
+			  entry <= entries ? entry : (json_int_t)0, "tick", (json_int_t)tick);
 	if (told != NULL)
 		json_object_set_new(given, "told", told);
 	free(text);
@@ -308,20 +341,51 @@ static void read_counts(const struct handover *handover, uint64_t counts[HANDOVE
 		counts[i] = atomic_load_explicit(&handover->counts[i], memory_order_relaxed);
 }
 
-/* Have the forwarding thread take the batch.  Returns whether it did in time; one that comes later is taken as well. */
-static bool offer(struct handover *handover, uint32_t count)
+/* Put those of a batch for one table after the other; ends[] is where those of each end. */
+static void sort(struct handover *handover, uint32_t count, uint32_t ends[FUNCTION_QUEUES])
+{
+	uint8_t tables[HANDOVER_PAGE];
+	uint32_t at = 0;
+
+	for (uint32_t i = 0; i < count; i++)
+		tables[i] = (uint8_t)table_of(handover, &handover->batch[i]);
+	for (unsigned table = 0; table < handover->tables.nb; table++) {
+		for (uint32_t i = 0; i < count; i++)
+			if (tables[i] == table)
+				handover->order[at++] = (uint16_t)i;
+		ends[table] = at;
+	}
+}
+
+/*
+ * Have the forwarding thread of a table take its part.  Returns whether it did in time; one that comes later is taken
+ * as well.
+ */
+static bool offer(struct handover *handover, unsigned table, uint32_t next, uint32_t until)
 {
 	struct pollfd done = {.fd = handover->done_fd, .events = POLLIN};
-	uint64_t one = 1, before;
+	uint64_t before;
 
 	(void)!read(handover->done_fd, &before, sizeof(before)); /* of one that was not waited for */
-	handover->nb = count;
-	handover->next = 0;
-	atomic_store_explicit(&handover->offered, true, memory_order_release);
-	(void)!write(handover->wake_fd, &one, sizeof(one));
+	handover->next = next;
+	handover->until = until;
+	atomic_store_explicit(&handover->offered, table + 1, memory_order_release);
+	function_wake(&handover->start, table);
 	while (poll(&done, 1, PATIENCE) < 0 && errno == EINTR)
 		;
-	return !handover_waits(handover);
+	return !handover_waits(handover, table);
+}
+
+/* Likewise of all tables; those that nothing is for are asked only where there is nothing for any. */
+static bool offer_all(struct handover *handover, uint32_t count)
+{
+	uint32_t ends[FUNCTION_QUEUES], next = 0;
+
+	sort(handover, count, ends);
+	for (unsigned table = 0; table < handover->tables.nb; next = ends[table++])
+		if ((ends[table] > next || count == 0) && !offer(handover, table, next, ends[table]))
+			return false;
+	return true;
 }
 
 json_t *handover_receive(struct handover *handover, json_t *params, struct control_error *error)
@@ -337,7 +401,7 @@ json_t *handover_receive(struct handover *handover, json_t *params, struct contr
 		return control_fail(error, CONTROL_INVALID_PARAMS,
 				    "connections: expected at most %d records of %d bytes in hexadecimal digits",
 				    HANDOVER_PAGE, RECORD);
-	if (handover_waits(handover))
+	if (atomic_load(&handover->offered) != 0)
 		return control_fail(error, CONTROL_FAILED, "connections that came before are not taken yet");
 	for (size_t i = 0; i < length / (2 * RECORD); i++)
 		if (!read_hex(text + i * 2 * RECORD, &handover->batch[i], RECORD))
@@ -352,7 +416,7 @@ json_t *handover_receive(struct handover *handover, json_t *params, struct contr
 	if (handover->prepare != NULL)
 		handover->prepare(handover, (uint32_t)(length / (2 * RECORD)));
 	read_counts(handover, before);
-	if ((length > 0 || told_length == 0) && !offer(handover, (uint32_t)(length / (2 * RECORD))))
+	if ((length > 0 || told_length == 0) && !offer_all(handover, (uint32_t)(length / (2 * RECORD))))
 		return control_fail(error, CONTROL_FAILED, "the forwarding thread has not taken them in %d ms",
 				    PATIENCE);
 	read_counts(handover, counts);

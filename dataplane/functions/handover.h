@@ -5,7 +5,8 @@
  * what the old one has seen since.  Likewise it keeps a standby in step with the active one, again and again.
  *
  * What is handed over is hostile input: each record is checked as if it had been made up.  The control thread reads a
- * page into a batch, which the forwarding thread takes, some records a round: the table stays its own.
+ * page into a batch, which the forwarding thread takes, some records a round: the table stays its own.  Where there
+ * are several, each takes what is for its table, one after the other.
  */
 #ifndef TAILRACE_FUNCTIONS_HANDOVER_H
 #define TAILRACE_FUNCTIONS_HANDOVER_H
@@ -62,7 +63,9 @@ struct handover_record {
 static_assert(sizeof(struct handover_record) % sizeof(uint64_t) == 0, "nothing stands between two records");
 
 struct handover {
-	struct connections *flows;
+	struct connection_tables tables;
+	/* Of several tables: the one that a record that holds is for.  From any thread. */
+	unsigned (*home)(const struct handover *handover, const struct handover_record *record);
 	bool one_sided; /* of a TCP connection, only one direction may have been seen */
 	/* Of who keeps something beside a flow.  Any thread: write it to the record. */
 	void (*fill)(const struct connections *flows, const struct connection *flow, struct handover_record *record);
@@ -78,30 +81,33 @@ struct handover {
 	uint32_t (*tell)(struct handover *handover, uint8_t *told, uint32_t most);
 	void (*hear)(struct handover *handover, const uint8_t *told, uint32_t length);
 
-	int wake_fd, done_fd;
-	_Atomic bool offered; /* the batch is the forwarding thread's */
-	uint32_t nb, next;
+	struct function_start start;
+	int done_fd;
+	_Atomic unsigned offered;      /* 1 and the table's number: the batch is its forwarding thread's; 0: nobody's */
+	uint32_t next, until;	       /* of `order`: those that it is to take */
+	uint16_t order[HANDOVER_PAGE]; /* records of the batch, those for one table after the other */
 	_Atomic uint64_t counts[HANDOVER_NB_RESULTS];
 	_Atomic uint64_t given;
 	struct handover_record batch[HANDOVER_PAGE];
 	uint8_t told[HANDOVER_TOLD]; /* the control thread's */
 };
 
-/* The other fields are set.  Returns 0, or -errno after logging. */
-int handover_open(struct handover *handover, struct connections *flows, int wake_fd);
+/* The tables and what each function has of its own are set.  Returns 0, or -errno after logging. */
+int handover_open(struct handover *handover, const struct function_start *start);
 void handover_close(struct handover *handover);
 
 /* ------- the forwarding thread ------- */
 
-static inline bool handover_waits(const struct handover *handover)
+/* For the table of this queue. */
+static inline bool handover_waits(const struct handover *handover, unsigned queue)
 {
-	return atomic_load_explicit(&handover->offered, memory_order_acquire);
+	return atomic_load_explicit(&handover->offered, memory_order_acquire) == queue + 1;
 }
 
 /* Take some of the batch. */
 void handover_take(struct handover *handover, uint32_t tick);
 
-/* Whether a record is one that such a table can have.  From any thread. */
+/* Whether a record is one that such tables can have.  From any thread. */
 bool handover_holds(const struct handover *handover, const struct handover_record *record);
 
 /* What becomes of one record: it is taken, or why not. */

@@ -226,9 +226,9 @@ static const char *impair_set(const char *name, const char *value)
 	return "seed, drop, duplicate, reorder, depth or delay-us";
 }
 
-static int impair_open(struct rte_mempool *pool, int wake_fd)
+static int impair_open(const struct function_start *start)
 {
-	copies = pool;
+	copies = start->pool;
 	delay = plan.delay_us * rte_get_tsc_hz() / 1000000;
 	return 0;
 }

@@ -20,6 +20,7 @@
 #include "common/log.h"
 #include "common/stop.h"
 #include "forward.h"
+#include "inboxes.h"
 #include "options.h"
 #include "report.h"
 
@@ -29,19 +30,50 @@ enum {
 	PEER_TICK = 20,	 /* ms between two looks for who is to come */
 };
 
+static void wake_queue(void *loop, unsigned queue)
+{
+	forward_wake_queue(loop, queue);
+}
+
+/* What a function keeps or makes, and what waits between its threads. */
+static unsigned own_buffers(const struct forward *forward)
+{
+	const struct function *function = forward->function;
+	const unsigned kept = function->keeping != NULL ? function->keeping->buffers : 0;
+
+	if (function->homes == NULL)
+		return kept;
+	return forward->nb_queues * (kept + (forward->nb_queues > 1 ? 2 * INBOX_ROOM : 0));
+}
+
+/* The function has its tables, and a way between its threads.  Returns 0 or -1 after logging. */
+static int open_function(struct forward *forward)
+{
+	const struct function_keeping *keeping = forward->function->keeping;
+	const struct function_start start = {
+		.pool = forward->pool,
+		.wake_fd = forward->wake_fd,
+		.nb_queues = forward->nb_queues,
+		.wake = wake_queue,
+		.loop = forward,
+	};
+
+	if (keeping != NULL && keeping->open(&start) != 0)
+		return -1;
+	return forward->function->homes == NULL || forward->nb_queues == 1 ? 0 : inboxes_open(forward);
+}
+
 /* Open both ports with a common pool: all rings full at once, and what is under way.  Returns 0 or -1 after logging. */
 static int open_ports(struct forward *forward, const struct options *options)
 {
-	const struct function_keeping *keeping = options->function->keeping;
-	unsigned buffers = forward->nb_queues * (4 * DEVICE_DESCRIPTORS + 2 * CACHE + 64) +
-			   (keeping != NULL ? keeping->buffers : 0);
+	unsigned buffers = forward->nb_queues * (4 * DEVICE_DESCRIPTORS + 2 * CACHE + 64) + own_buffers(forward);
 
 	forward->pool = rte_pktmbuf_pool_create("frames", buffers, CACHE, 0, RTE_MBUF_DEFAULT_BUF_SIZE, SOCKET_ID_ANY);
 	if (forward->pool == NULL) {
 		log_error("no memory for %u buffers; use a larger --memory", buffers);
 		return -1;
 	}
-	if (keeping != NULL && keeping->open(forward->pool, forward->wake_fd) != 0)
+	if (open_function(forward) != 0)
 		return -1;
 	for (int i = 0; i < 2; i++) {
 		struct device_options wanted = {

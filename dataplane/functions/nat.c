@@ -80,7 +80,7 @@ static uint16_t nat_process(struct rte_mbuf **burst, uint16_t nb_frames, uint16_
 	the_nat.tick = connections_tick(tsc);
 	connections_sweep(&the_nat.flows, the_nat.tick);
 	nat_table_sweep(&the_nat.table, the_nat.tick);
-	if (unlikely(handover_waits(&nat_handover)))
+	if (unlikely(handover_waits(&nat_handover, queue)))
 		handover_take(&nat_handover, the_nat.tick);
 	return nb_frames > 0 || the_nat.nb_back > 0 ? nat_translate(&the_nat, burst, nb_frames, in, tsc) : 0;
 }
@@ -92,7 +92,7 @@ static bool nat_full(uint16_t in)
 
 static bool nat_pending(uint16_t queue)
 {
-	return the_nat.nb_back > 0 || handover_waits(&nat_handover);
+	return the_nat.nb_back > 0 || handover_waits(&nat_handover, queue);
 }
 
 /* ------- start and end ------- */
@@ -104,7 +104,7 @@ static const char *nat_set(const char *name, const char *value)
 	return connections_set(&limits, name, value, &expected) ? expected : nat_settings_take(&settings, name, value);
 }
 
-static int nat_open(struct rte_mempool *pool, int wake_fd)
+static int nat_open(const struct function_start *start)
 {
 	const char *wrong = nat_settings_wrong(&settings);
 
@@ -117,7 +117,8 @@ static int nat_open(struct rte_mempool *pool, int wake_fd)
 		return -ENOMEM;
 	the_nat.settings = &settings;
 	the_nat.flows.removed = nat_connection_ended;
-	if (handover_open(&nat_handover, &the_nat.flows, wake_fd) != 0)
+	nat_handover.tables = (struct connection_tables){{&the_nat.flows}, 1};
+	if (handover_open(&nat_handover, start) != 0)
 		return -EIO;
 	return 0;
 }
@@ -143,7 +144,7 @@ static void nat_describe(json_t *into)
 	for (unsigned port = 0; port < 2; port++)
 		json_array_append_new(translated, describe_port(&the_nat.counters[port]));
 	json_object_set_new(into, "translated", translated);
-	json_object_set_new(into, "connections", connections_describe(&the_nat.flows));
+	json_object_set_new(into, "connections", connections_describe(&nat_handover.tables));
 	json_object_set_new(into, "handed_over", handover_describe(&nat_handover));
 	nat_table_describe(&the_nat.table, into);
 }
@@ -152,7 +153,7 @@ static void nat_tables(json_t *tables, unsigned most)
 {
 	nat_table_show(&the_nat.table, tables, most);
 	json_object_set_new(tables, "connections",
-			    connections_show(&the_nat.flows, most, connections_tick(rte_rdtsc())));
+			    connections_show(&nat_handover.tables, most, connections_tick(rte_rdtsc())));
 }
 
 static void nat_close(void)

@@ -16,7 +16,7 @@ enum { ROWS = 20, ROWS_MOST = 10000, WAIT_MOST = 1000 /* ms */ };
 /* Of all queues together. */
 static json_t *port_counters(const struct forward *forward, unsigned port)
 {
-	json_int_t received = 0, sent = 0, drop_function = 0, drop_full = 0;
+	json_int_t received = 0, sent = 0, drop_function = 0, drop_full = 0, drop_inbox_full = 0;
 
 	for (unsigned i = 0; i < forward->nb_queues; i++) {
 		const struct forward_counters *counters = &forward->lanes[i].counters[port];
@@ -25,9 +25,11 @@ static json_t *port_counters(const struct forward *forward, unsigned port)
 		sent += (json_int_t)counters->sent;
 		drop_function += (json_int_t)counters->drop_function;
 		drop_full += (json_int_t)counters->drop_full;
+		drop_inbox_full += (json_int_t)counters->drop_inbox_full;
 	}
-	return json_pack("{s:s, s:I, s:I, s:I, s:I}", "port", forward->ports[port].target, "received", received, "sent",
-			 sent, "drop_function", drop_function, "drop_full", drop_full);
+	return json_pack("{s:s, s:I, s:I, s:I, s:I, s:I}", "port", forward->ports[port].target, "received", received,
+			 "sent", sent, "drop_function", drop_function, "drop_full", drop_full, "drop_inbox_full",
+			 drop_inbox_full);
 }
 
 /* Who has each queue, and what came by it. */
@@ -40,9 +42,12 @@ static json_t *queues_of(const struct forward *forward)
 		const int thread = lane->owner;
 		const int cpu = thread == FORWARD_NOBODY ? -1 : (int)forward->threads[thread].runs;
 
-		json_array_append_new(rows, json_pack("{s:i, s:i, s:i, s:I, s:I}", "queue", (int)i, "thread", thread,
-						      "cpu", cpu, "received_0", (json_int_t)lane->counters[0].received,
-						      "received_1", (json_int_t)lane->counters[1].received));
+		json_array_append_new(
+			rows,
+			json_pack("{s:i, s:i, s:i, s:I, s:I, s:I}", "queue", (int)i, "thread", thread, "cpu", cpu,
+				  "received_0", (json_int_t)lane->counters[0].received, "received_1",
+				  (json_int_t)lane->counters[1].received, "handed_on",
+				  (json_int_t)lane->counters[0].handed_on + (json_int_t)lane->counters[1].handed_on));
 	}
 	return json_pack("{s:I, s:o}", "total", (json_int_t)forward->nb_queues, "rows", rows);
 }

@@ -367,11 +367,11 @@ static const char *router_set(const char *name, const char *value)
 	return "ipv4-routes or ipv6-routes";
 }
 
-static int router_open(struct rte_mempool *pool, int wake_fd)
+static int router_open(const struct function_start *start)
 {
 	int rc = router_table_open(most_routes);
 
-	return rc != 0 ? rc : router_tap_open(&tap, pool, wake_fd);
+	return rc != 0 ? rc : router_tap_open(&tap, start->pool, start->wake_fd);
 }
 
 static json_t *describe_port(unsigned port)

@@ -17,6 +17,7 @@
 
 #include "common/eal.h"
 #include "common/log.h"
+#include "inboxes.h"
 #include "lanes.h"
 
 enum {
@@ -305,6 +306,7 @@ int forward_end(struct forward *forward)
 	end_threads(forward, 0);
 	for (unsigned i = 0; i < forward->nb_queues; i++)
 		drop_held(&forward->lanes[i]);
+	inboxes_close(forward);
 	pthread_mutex_unlock(&forward->changing);
 	return atomic_load(&forward->failed) ? -EIO : 0;
 }

@@ -236,7 +236,7 @@ void tunnel_begin(struct tunnel *tunnel, const struct tunnel_settings *with, str
 	tunnel_headers_make(&tunnel->headers, &ends);
 }
 
-static int tunnel_open(struct rte_mempool *pool, int wake_fd)
+static int tunnel_open(const struct function_start *start)
 {
 	const char *wrong = tunnel_settings_wrong(&settings);
 
@@ -244,8 +244,9 @@ static int tunnel_open(struct rte_mempool *pool, int wake_fd)
 		log_error("%s", wrong);
 		return -EINVAL;
 	}
-	tunnel_begin(&the_tunnel, &settings, pool);
-	return settings.liveness.interval != 0 ? tunnel_liveness_open(&the_tunnel, &settings.liveness, wake_fd) : 0;
+	tunnel_begin(&the_tunnel, &settings, start->pool);
+	return settings.liveness.interval != 0 ? tunnel_liveness_open(&the_tunnel, &settings.liveness, start->wake_fd)
+					       : 0;
 }
 
 static void tunnel_close(void)

@@ -23,7 +23,7 @@ int LLVMFuzzerInitialize(int *argc, char ***argv)
 
 static void check_table(void)
 {
-	const struct connections *flows = &the_firewall.flows;
+	const struct connections *flows = &firewalls[0].flows;
 	unsigned used = 0, indexed = 0;
 
 	for (uint32_t number = 1; number <= flows->most; number++)
@@ -41,7 +41,7 @@ static void check_answer(const struct fallen *fallen, uint64_t now)
 	struct inspected answer;
 	uint32_t size;
 
-	if (firewall_filter(&the_firewall, burst, 0, !fallen->in, now) == 0)
+	if (firewall_filter(&firewalls[0], burst, 0, !fallen->in, now) == 0)
 		return;
 	size = burst[0]->pkt_len;
 	check(fallen->in == 1 && fallen->verdict == VERDICT_FLOW);
@@ -68,7 +68,7 @@ static size_t take(const uint8_t *data, size_t size, uint64_t *now)
 
 	*now += fallen.quarters * (rte_get_tsc_hz() >> 2);
 	burst[0] = fallen.mbuf;
-	if (firewall_filter(&the_firewall, burst, 1, fallen.in, *now) == 1) {
+	if (firewall_filter(&firewalls[0], burst, 1, fallen.in, *now) == 1) {
 		check(fallen.verdict <= VERDICT_LATER && burst[0] == fallen.mbuf);
 		check_left(burst[0], &fallen, 0);
 	} else {
@@ -88,6 +88,6 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 		data += taken;
 		size -= taken;
 	}
-	age(&the_firewall.flows, &now);
+	age(&firewalls[0].flows, &now);
 	return 0;
 }

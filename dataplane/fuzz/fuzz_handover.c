@@ -20,7 +20,7 @@ int LLVMFuzzerInitialize(int *argc, char ***argv)
 	check(nat.set("inside", "10.0.0.0/8") == NULL && nat.set("block", "64") == NULL);
 	check(nat.set("blocks", "2") == NULL && nat.set("host-connections", "8") == NULL);
 	check(nat.set("forwards", "tcp:198.51.100.1:80:10.0.0.3:8080") == NULL);
-	check(nat.keeping->open(NULL, -1) == 0);
+	check(nat.keeping->open(&(struct function_start){.wake_fd = -1, .nb_queues = 1}) == 0);
 	return 0;
 }
 

@@ -79,7 +79,7 @@ int LLVMFuzzerInitialize(int *argc, char ***argv)
 	pool = rte_pktmbuf_pool_create("frames", FRAMES, 0, 0, RTE_PKTMBUF_HEADROOM + ROOM, SOCKET_ID_ANY);
 	check(pool != NULL && grace_open() == 0);
 	check(router.set("ipv4-routes", "100") == NULL && router.set("ipv6-routes", "100") == NULL);
-	check(router.keeping->open(pool, -1) == 0);
+	check(router.keeping->open(&(struct function_start){.pool = pool, .wake_fd = -1, .nb_queues = 1}) == 0);
 	router_table.links[ROUTER_PORTS].vlan = RTE_BE16(VLAN);
 	for (unsigned port = 0; port <= ROUTER_PORTS; port++) { /* the last one is that VLAN of port 0 */
 		atomic_store(&router_table.links[port].mac, router_mac(own));

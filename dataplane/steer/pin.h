@@ -98,6 +98,10 @@ void pin(const struct pin_group *group, const struct headers *headers, const uin
  * addresses, all those of a datagram alike; so between them and whole frames of their flow there is no order. */
 unsigned pin_spread(const struct headers *headers, unsigned nb_queues);
 
+/* The same of a whole datagram of IPv4 with ports; addresses as they lie. */
+unsigned pin_spread_ipv4(uint32_t source, uint32_t destination, uint16_t source_port, uint16_t destination_port,
+			 uint8_t protocol, unsigned nb_queues);
+
 /* What the fragments of a datagram have in common, for a table of theirs. */
 uint64_t pin_datagram(const struct flows *fragments, const struct headers *headers);
 

@@ -280,7 +280,7 @@ static int open_with(const char *settings)
 	ms = 1000;
 	deaf = refuses = 0;
 	assert_null(balancer.set("connections", RTE_STR(CONNECTIONS)));
-	if (balancer.keeping->open(pool, -1) != 0)
+	if (balancer.keeping->open(&(struct function_start){.pool = pool, .wake_fd = -1, .nb_queues = 1}) != 0)
 		return -1;
 	assert_null(tell(settings));
 	wait_ms(100);
@@ -862,7 +862,8 @@ static void tables_show_what_there_is(void **state)
 static void begin_anew(const char *settings)
 {
 	balancer.keeping->close();
-	assert_int_equal(balancer.keeping->open(pool, -1), 0);
+	assert_int_equal(balancer.keeping->open(&(struct function_start){.pool = pool, .wake_fd = -1, .nb_queues = 1}),
+			 0);
 	assert_null(tell(settings));
 }
 

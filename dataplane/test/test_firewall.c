@@ -55,7 +55,8 @@ static int start(void **state)
 {
 	now = rte_get_tsc_hz();
 	assert_null(firewall.set("connections", RTE_STR(CONNECTIONS)));
-	return firewall.keeping->open(pool, -1) != 0 || tell(rules) != NULL;
+	return firewall.keeping->open(&(struct function_start){.pool = pool, .wake_fd = -1, .nb_queues = 1}) != 0 ||
+	       tell(rules) != NULL;
 }
 
 static int end(void **state)
@@ -148,17 +149,17 @@ static struct frame error4(uint32_t source, uint32_t destination, uint8_t type, 
 static enum verdict pass(const struct frame *frame, uint16_t in)
 {
 	struct rte_mbuf *burst[FUNCTION_ROOM] = {rte_pktmbuf_alloc(pool)};
-	struct firewall_counters before = the_firewall.counters[in];
+	struct firewall_counters before = firewalls[0].counters[in];
 
 	assert_non_null(burst[0]);
 	memcpy(rte_pktmbuf_append(burst[0], frame->length), frame->bytes, frame->length);
-	if (firewall_filter(&the_firewall, burst, 1, in, now) == 1) {
+	if (firewall_filter(&firewalls[0], burst, 1, in, now) == 1) {
 		assert_memory_equal(rte_pktmbuf_mtod(burst[0], void *), frame->bytes, frame->length);
 		rte_pktmbuf_free(burst[0]);
 		return VERDICT_PASS;
 	}
 	for (unsigned why = 0; why < VERDICTS; why++)
-		if (the_firewall.counters[in].drops[why] != before.drops[why])
+		if (firewalls[0].counters[in].drops[why] != before.drops[why])
 			return why;
 	fail();
 	return VERDICT_PASS;
@@ -178,12 +179,12 @@ static enum connection_state state_now(void)
 	struct connection flow;
 	unsigned found = 0, state = CONNECTION_none;
 
-	for (uint32_t i = 1; i <= the_firewall.flows.most; i++)
-		if (connections_copy(&the_firewall.flows, i, &flow)) {
+	for (uint32_t i = 1; i <= firewalls[0].flows.most; i++)
+		if (connections_copy(&firewalls[0].flows, i, &flow)) {
 			state = flow.state;
 			found++;
 		}
-	assert_int_equal(found, the_firewall.flows.used);
+	assert_int_equal(found, firewalls[0].flows.used);
 	assert_true(found <= 1);
 	return state;
 }
@@ -200,12 +201,12 @@ static void handshake(void)
 
 static uint64_t rule_frames(const char *name)
 {
-	const struct firewall_rules *set = the_firewall.rules;
+	const struct firewall_rules *set = firewalls[0].rules;
 
 	for (uint32_t i = 0; i < set->nb; i++)
 		if (strcmp(set->rules[i].name, name) == 0)
-			return set->rules[i].frames;
-	return set->rules[set->nb].frames;
+			return set->counts[i].frames;
+	return set->counts[set->nb].frames;
 }
 
 /* ------- TCP ------- */
@@ -223,7 +224,7 @@ static void a_connection_is_followed(void **state)
 	expect(PASS, 0, CLIENT_SENDS(SYN)); /* the same ports again */
 	assert_int_equal(state_now(), CONNECTION_syn_sent);
 	assert_int_equal(rule_frames("web"), 2);
-	assert_int_equal(the_firewall.flows.begun, 2);
+	assert_int_equal(firewalls[0].flows.begun, 2);
 }
 
 static void the_server_may_end_first(void **state)
@@ -245,7 +246,7 @@ static void only_a_syn_begins(void **state)
 	expect(DROP_state, 0, CLIENT_SENDS(RST));
 	expect(DROP_state, 1, SERVER_SENDS(SYN | ACK));
 	expect(DROP_rule, 1, SERVER_SENDS(SYN));
-	assert_int_equal(the_firewall.flows.used, 0);
+	assert_int_equal(firewalls[0].flows.used, 0);
 	assert_int_equal(rule_frames("web"), 0);
 }
 
@@ -281,7 +282,7 @@ static void a_reset_ends(void **state)
 	expect(DROP_state, 1, SERVER_SENDS(SYN | ACK));
 	wait_seconds(11);
 	expect(DROP_state, 0, CLIENT_SENDS(ACK));
-	assert_int_equal(the_firewall.flows.used, 0);
+	assert_int_equal(firewalls[0].flows.used, 0);
 }
 
 static void impossible_flags_are_dropped(void **state)
@@ -308,7 +309,7 @@ static void connections_age_by_their_state(void **state)
 	expect(PASS, 1, SERVER_SENDS(ACK));
 	wait_seconds(7441);
 	expect(DROP_state, 1, SERVER_SENDS(ACK));
-	assert_int_equal(the_firewall.flows.aged, 2);
+	assert_int_equal(firewalls[0].flows.aged, 2);
 	handshake();
 	expect(PASS, 0, CLIENT_SENDS(FIN | ACK));
 	wait_seconds(239);
@@ -322,9 +323,9 @@ static void a_sweep_forgets_what_nobody_asks_for(void **state)
 	expect(PASS, 0, CLIENT_SENDS(SYN));
 	wait_seconds(60);
 	for (unsigned i = 0; i < 100; i++, now += rte_get_tsc_hz() / 5)
-		connections_sweep(&the_firewall.flows, connections_tick(now));
-	assert_int_equal(the_firewall.flows.used, 0);
-	assert_int_equal(the_firewall.flows.aged, 1);
+		connections_sweep(&firewalls[0].flows, connections_tick(now));
+	assert_int_equal(firewalls[0].flows.used, 0);
+	assert_int_equal(firewalls[0].flows.aged, 1);
 }
 
 static void each_end_stays_at_its_port(void **state)
@@ -341,8 +342,8 @@ static void a_flood_of_syns_takes_no_connection(void **state)
 	handshake();
 	for (unsigned i = 0; i < 10000; i++)
 		expect(PASS, 0, tcp4(0x0a010000 + i, SERVER, 5, 80, SYN));
-	assert_true(the_firewall.flows.used <= CONNECTIONS);
-	assert_true(the_firewall.flows.gave_way > 9000);
+	assert_true(firewalls[0].flows.used <= CONNECTIONS);
+	assert_true(firewalls[0].flows.gave_way > 9000);
 	expect(PASS, 1, SERVER_SENDS(ACK));
 	expect(PASS, 0, tcp4(CLIENT, SERVER, 2000, 80, SYN)); /* and a new one is still begun */
 	expect(PASS, 1, tcp4(SERVER, CLIENT, 80, 2000, SYN | ACK));
@@ -364,11 +365,11 @@ static void without_room_a_flow_is_refused(void **state)
 		expect(PASS, 0, tcp4(CLIENT, SERVER, 1000 + i, 80, ACK));
 	}
 	assert_true(full >= CONNECTIONS);
-	assert_int_equal(the_firewall.flows.used + full, 2 * CONNECTIONS);
-	assert_int_equal(the_firewall.flows.gave_way, 0);
+	assert_int_equal(firewalls[0].flows.used + full, 2 * CONNECTIONS);
+	assert_int_equal(firewalls[0].flows.gave_way, 0);
 	wait_seconds(7441); /* those that have aged make room */
 	for (unsigned i = 0; i < 100; i++, now += rte_get_tsc_hz() / 5)
-		connections_sweep(&the_firewall.flows, connections_tick(now));
+		connections_sweep(&firewalls[0].flows, connections_tick(now));
 	expect(PASS, 0, CLIENT_SENDS(SYN));
 }
 
@@ -519,12 +520,12 @@ static void a_burst_keeps_its_order_and_begins_a_flow_once(void **state)
 		burst[i] = sent[i] = rte_pktmbuf_alloc(pool);
 		memcpy(rte_pktmbuf_append(burst[i], frame.length), frame.bytes, frame.length);
 	}
-	assert_int_equal(firewall_filter(&the_firewall, burst, FIREWALL_BURST, 0, now), FIREWALL_BURST * 7 / 8);
+	assert_int_equal(firewall_filter(&firewalls[0], burst, FIREWALL_BURST, 0, now), FIREWALL_BURST * 7 / 8);
 	for (unsigned i = 0, j = 0; i < FIREWALL_BURST; i++)
 		if (i % 8 != 7)
 			assert_ptr_equal(burst[j++], sent[i]);
 	rte_pktmbuf_free_bulk(burst, FIREWALL_BURST * 7 / 8);
-	assert_int_equal(the_firewall.flows.begun, 4);
+	assert_int_equal(firewalls[0].flows.begun, 4);
 	assert_int_equal(rule_frames("names"), 4);
 }
 
@@ -636,7 +637,7 @@ static void what_does_not_hold_has_a_name(void **state)
 	frame = CLIENT_SENDS(SYN);
 	frame.bytes[12] = 0x88; /* an Ethertype that is not known */
 	expect(DROP_type, 0, frame);
-	assert_int_equal(the_firewall.flows.used, 0);
+	assert_int_equal(firewalls[0].flows.used, 0);
 }
 
 static void source_routes_are_dropped(void **state)
@@ -801,7 +802,8 @@ static void expect_counted(const char *records, const char *name, unsigned numbe
 static void begin_anew(void)
 {
 	firewall.keeping->close();
-	assert_int_equal(firewall.keeping->open(pool, -1), 0);
+	assert_int_equal(firewall.keeping->open(&(struct function_start){.pool = pool, .wake_fd = -1, .nb_queues = 1}),
+			 0);
 	assert_null(tell(rules));
 }
 
@@ -827,8 +829,8 @@ static void connections_go_on_in_another_instance(void **state)
 	begin_anew();
 	expect(DROP_state, 1, SERVER_SENDS(ACK));
 	expect_counted(records_of(page), "taken", 4);
-	assert_int_equal(the_firewall.flows.used, 4);
-	assert_int_equal(the_firewall.flows.begun, 0);
+	assert_int_equal(firewalls[0].flows.used, 4);
+	assert_int_equal(firewalls[0].flows.begun, 0);
 	expect(PASS, 1, SERVER_SENDS(ACK));
 	expect(PASS, 1, icmp4(SERVER, CLIENT, 0, 7));
 	expect(PASS, 1, udp4(SERVER, CLIENT, 53, 1000));
@@ -912,9 +914,9 @@ static void an_empty_page_has_what_has_aged_forgotten(void **state)
 {
 	now = rte_rdtsc() - 10000 * rte_get_tsc_hz();
 	handshake();
-	assert_int_equal(the_firewall.flows.used, 1);
+	assert_int_equal(firewalls[0].flows.used, 1);
 	json_decref(received(""));
-	assert_int_equal(the_firewall.flows.used, 0);
+	assert_int_equal(firewalls[0].flows.used, 0);
 }
 
 static void a_table_that_is_full_of_connections_takes_no_more(void **state)
@@ -959,7 +961,7 @@ static void what_is_handed_over_is_not_believed(void **state)
 	}
 	malformed = handover->counts[HANDOVER_malformed];
 	assert_true(malformed > sizeof(struct handover_record) / 2);
-	assert_int_equal(the_firewall.flows.used, handover->counts[HANDOVER_taken]);
+	assert_int_equal(firewalls[0].flows.used, handover->counts[HANDOVER_taken]);
 	text[7] = 'x';
 	assert_null(received(text));
 	text[7] = '\0';

@@ -34,7 +34,8 @@ static int start(void **state)
 
 	now = rte_get_tsc_hz();
 	assert_null(firewall.set("connections", "64"));
-	rc = firewall.keeping->open(pool, -1) != 0 || firewall.keeping->configure(params, &error) != 0;
+	rc = firewall.keeping->open(&(struct function_start){.pool = pool, .wake_fd = -1, .nb_queues = 1}) != 0 ||
+	     firewall.keeping->configure(params, &error) != 0;
 	json_decref(params);
 	return rc;
 }
@@ -98,8 +99,8 @@ static unsigned answers(const struct frame *frame, struct frame *answer)
 	unsigned nb;
 
 	memcpy(rte_pktmbuf_append(burst[0], frame->length), frame->bytes, frame->length);
-	assert_int_equal(firewall_filter(&the_firewall, burst, 1, 0, now), 0);
-	nb = firewall_filter(&the_firewall, burst, 0, 1, now);
+	assert_int_equal(firewall_filter(&firewalls[0], burst, 1, 0, now), 0);
+	nb = firewall_filter(&firewalls[0], burst, 0, 1, now);
 	for (unsigned i = 0; i < nb; i++) {
 		if (i == 0 && answer != NULL) {
 			answer->length = burst[i]->pkt_len;
@@ -163,9 +164,9 @@ static void a_syn_is_reset(void **state)
 	expect_reset4(&answer, IPV4, 42);
 	answer = answer_to(syn4(0, 0xfffffff0, 100)); /* what it carries is acknowledged too */
 	expect_reset4(&answer, IPV4, 85);
-	assert_int_equal(the_firewall.rejects[0].answered, 2);
-	assert_int_equal(the_firewall.counters[0].drops[VERDICT_DROP_rule], 2);
-	assert_int_equal(the_firewall.flows.used, 0);
+	assert_int_equal(firewalls[0].rejects[0].answered, 2);
+	assert_int_equal(firewalls[0].counters[0].drops[VERDICT_DROP_rule], 2);
+	assert_int_equal(firewalls[0].flows.used, 0);
 }
 
 static void tags_are_kept(void **state)
@@ -225,10 +226,10 @@ static void a_datagram_of_ipv6_is_prohibited(void **state)
 
 static void expect_no_answer(struct frame frame)
 {
-	const uint64_t before = the_firewall.rejects[0].unanswered;
+	const uint64_t before = firewalls[0].rejects[0].unanswered;
 
 	assert_int_equal(answers(&frame, NULL), 0);
-	assert_int_equal(the_firewall.rejects[0].unanswered, before + 1);
+	assert_int_equal(firewalls[0].rejects[0].unanswered, before + 1);
 }
 
 static void what_is_for_many_or_in_fragments_is_not_answered(void **state)
@@ -242,7 +243,7 @@ static void what_is_for_many_or_in_fragments_is_not_answered(void **state)
 	frame.bytes[IPV4 + 6] = 0x20; /* more fragments */
 	finish4(&frame, IPV4);
 	expect_no_answer(frame);
-	assert_int_equal(the_firewall.rejects[0].answered, 0);
+	assert_int_equal(firewalls[0].rejects[0].answered, 0);
 }
 
 static void denied_frames_are_not_answered(void **state)
@@ -255,7 +256,7 @@ static void denied_frames_are_not_answered(void **state)
 	add_syn(&frame, 1, 0);
 	finish4(&frame, IPV4 + 4);
 	assert_int_equal(answers(&frame, NULL), 0);
-	assert_int_equal(the_firewall.rejects[0].unanswered, 0);
+	assert_int_equal(firewalls[0].rejects[0].unanswered, 0);
 }
 
 static void a_flood_is_answered_at_a_bounded_rate(void **state)
@@ -269,7 +270,7 @@ static void a_flood_is_answered_at_a_bounded_rate(void **state)
 	for (unsigned i = 0; i < 10000; i++, now += rte_get_tsc_hz() / 10000) /* a second */
 		answered += answers(&frame, NULL);
 	assert_in_range(answered, FIREWALL_REJECTS - 1, FIREWALL_REJECTS + FIREWALL_REJECTS_ONCE);
-	assert_int_equal(the_firewall.rejects[0].answered, answered);
+	assert_int_equal(firewalls[0].rejects[0].answered, answered);
 }
 
 /* Whom nobody sends or receives for keeps no more than that, and gives it back in the end. */
@@ -281,7 +282,7 @@ static void answers_that_do_not_leave_are_bounded(void **state)
 		struct rte_mbuf *burst[FUNCTION_ROOM] = {rte_pktmbuf_alloc(pool)};
 
 		memcpy(rte_pktmbuf_append(burst[0], frame.length), frame.bytes, frame.length);
-		assert_int_equal(firewall_filter(&the_firewall, burst, 1, 0, now), 0);
+		assert_int_equal(firewall_filter(&firewalls[0], burst, 1, 0, now), 0);
 	}
 	assert_int_equal(rte_mempool_in_use_count(pool), FIREWALL_REJECTS_ONCE);
 	assert_true(firewall.keeping->pending(0));

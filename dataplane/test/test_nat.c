@@ -37,7 +37,7 @@ static int begin(const char *filtering)
 		told = true;
 	}
 	assert_null(nat.set("filtering", filtering));
-	return nat.keeping->open(pool, -1);
+	return nat.keeping->open(&(struct function_start){.pool = pool, .wake_fd = -1, .nb_queues = 1});
 }
 
 static int start(void **state)

@@ -298,7 +298,8 @@ static const char *text(const json_t *of, const char *name)
 
 static int start(void **state)
 {
-	assert_int_equal(router.keeping->open(pool, -1), 0);
+	assert_int_equal(router.keeping->open(&(struct function_start){.pool = pool, .wake_fd = -1, .nb_queues = 1}),
+			 0);
 	kernel = (struct router_kernel){.interfaces = {INTERFACE, INTERFACE + 1}, .asking = 4};
 	for (uint8_t port = 0; port < ROUTER_PORTS; port++) {
 		/* Frames are made to station 1. */

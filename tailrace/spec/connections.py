@@ -51,10 +51,11 @@ class Following(Settings):
         times = (f"{name}={round(getattr(self.timeouts, name))}" for name in Timeouts.model_fields)
         return (f"connections={self.connections}", *times)
 
-    def tables_mib(self) -> int:
-        buckets = 1 << (self.connections // 2).bit_length()
-        needed = self.connections * _CONNECTION + buckets * _BUCKET + self.other_bytes()
-        return -(-needed // (2 * _MIB)) * 2 + 4
+    def tables_mib(self, queues: int = 1) -> int:
+        each = -(-self.connections // queues)
+        buckets = 1 << (each // 2).bit_length()
+        needed = each * _CONNECTION + buckets * _BUCKET + self.other_bytes() // queues
+        return queues * (-(-needed // (2 * _MIB)) * 2 + 4)
 
     def other_bytes(self) -> int:
         """What its other tables take."""

@@ -50,8 +50,9 @@ class Settings(Model):
         """The network namespace that it needs; None: it has none."""
         return None
 
-    def tables_mib(self) -> int:
-        """What its program's tables take of DPDK's memory, beside packet buffers."""
+    def tables_mib(self, queues: int = 1) -> int:
+        """What its program's tables for so many queues take of DPDK's memory, beside packet buffers."""
+        del queues
         return 0
 
     def refuses(self, replicas: int, standby: int) -> str | None:

@@ -641,8 +641,8 @@ class Function(Model):
     @property
     def tables_mib(self) -> int:
         """What its program's tables, and queues beyond the first, take of DPDK's memory, beside packet buffers."""
-        queues = self.cpus.most - 1 if self.kind is not None and self.runtime.threads else 0
-        return self.own_settings.tables_mib() + queues * QUEUE_MIB
+        queues = self.cpus.most if self.kind is not None and self.runtime.threads else 1
+        return self.own_settings.tables_mib(queues) + (queues - 1) * QUEUE_MIB
 
     @property
     def network(self) -> Network | None:

@@ -120,7 +120,8 @@ class Router(Settings):
             ),
         )
 
-    def tables_mib(self) -> int:
+    def tables_mib(self, queues: int = 1) -> int:
+        del queues  # which share them
         needed = _TABLES + _IPV4_ROUTE * self.ipv4_routes + _IPV6_ROUTE * self.ipv6_routes
         return -(-needed // (2 << 20)) * 2
 

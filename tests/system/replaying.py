@@ -47,11 +47,16 @@ def heard_by(ear: socket.socket) -> Iterator[tuple[bytes, int]]:
 
 
 @contextmanager
-def function(program: Path, folder: Path, kind: str, ports: tuple[str, str], *settings: str) -> Iterator[Control]:
-    """One between two interfaces, without a switch."""
+def function(
+    program: Path, folder: Path, kind: str, ports: tuple[str, str], *settings: str, threads: int = 1
+) -> Iterator[Control]:
+    """One between two interfaces, without a switch. So the kernel spreads frames over the queues of its threads."""
     path, log = folder / f"{kind}.control", folder / f"{kind}.log"
-    argv: list[str | Path] = [program, kind, "--mode", "interrupt", "--memory", "64", "--control", path]
+    argv: list[str | Path] = [program, kind, "--mode", "interrupt", "--memory", str(64 * threads), "--control", path]
     argv += [f"--port=if:{port}" for port in ports] + [f"--set={each}" for each in settings]
+    if threads > 1:
+        cpu = str(min(os.sched_getaffinity(0)))
+        argv += ["--queues", str(threads), "--core", ",".join([cpu] * threads)]
     with log.open("w") as said:
         process = subprocess.Popen(argv, stdout=subprocess.DEVNULL, stderr=said)
     try:
@@ -97,7 +102,7 @@ class Replay:
 
 
 @contextmanager
-def replaying(binaries: Path, folder: Path, kind: str, *settings: str) -> Iterator[Replay]:
+def replaying(binaries: Path, folder: Path, kind: str, *settings: str, threads: int = 1) -> Iterator[Replay]:
     mark = os.getpid() % 100_000
     pairs = [(f"tqi{mark}{port}", f"tqo{mark}{port}") for port in range(2)]
     with ExitStack() as stack:
@@ -110,7 +115,7 @@ def replaying(binaries: Path, folder: Path, kind: str, *settings: str) -> Iterat
         ears = [stack.enter_context(listening(outer)) for _, outer in pairs]
         program = binaries / "functions/tailrace-vnf"
         inner = (pairs[0][0], pairs[1][0])
-        control = stack.enter_context(function(program, folder, kind, inner, *settings))
+        control = stack.enter_context(function(program, folder, kind, inner, *settings, threads=threads))
         yield Replay(control, ears)
 
 

@@ -219,7 +219,7 @@ def test_what_cannot_be_is_refused_with_the_reason(command: Command) -> None:
     spec = """\
 functions:
   first: {kind: skeleton, cpus: {most: 2}}
-  second: {kind: firewall}
+  second: {kind: impair}
   third: skeleton
 chains: {voice: [tester.a, first, second, third, tester.b]}
 """
@@ -228,7 +228,7 @@ chains: {voice: [tester.a, first, second, third, tester.b]}
     refused = command("function", "cpus", "first", "3", status=2).stderr
     assert "3 CPUs are not possible; expected 1 to 2 (`functions: {first: {cpus: {most: 3}}}`" in refused
     assert "Invalid value" in command("function", "cpus", "first", "0", status=2).stderr
-    assert "kind firewall has one thread, because its table of connections has one writer" in (
+    assert "kind impair has one thread, because its plan numbers frames" in (
         command("function", "cpus", "second", "2", status=2).stderr
     )
     assert "expected 1 to 1" in command("function", "cpus", "third", "2", status=2).stderr

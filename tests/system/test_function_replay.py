@@ -59,8 +59,11 @@ def conversation(binaries: Path, tmp_path_factory: pytest.TempPathFactory) -> li
     return frames
 
 
-def test_a_firewall_passes_what_belongs_together(binaries: Path, tmp_path: Path, conversation: list[Seen]) -> None:
-    with replaying(binaries, tmp_path, "firewall") as replay:
+@pytest.mark.parametrize("threads", [1, 3])
+def test_a_firewall_passes_what_belongs_together(
+    threads: int, binaries: Path, tmp_path: Path, conversation: list[Seen]
+) -> None:
+    with replaying(binaries, tmp_path, "firewall", threads=threads) as replay:
         replay.control.call("configure", rules=[{"name": "out", "action": "allow", "port": 0, "match": [{}]}])
         out = replay.play(conversation)
         counters = shown(replay.control)

@@ -61,7 +61,6 @@ def test_a_number_says_both() -> None:
         ("{kind: skeleton, cpus: {start: 3, most: 2}}", "start: 3 is more than most, 2"),
         ("{kind: skeleton, cpus: {most: 17}}", "17 CPUs; each has a queue, and ports have 16"),
         ("{kind: skeleton, cpus: 9}", "9 CPUs are more than the 8 that may be used"),
-        ("{kind: firewall, cpus: {most: 2}}", "kind firewall has one thread, because its table of connections has one"),
         ("{kind: impair, cpus: 2}", "kind impair has one thread, because its plan numbers frames in the order"),
         (
             "{kind: skeleton, runs: container, cpus: {most: 2}}",
@@ -144,7 +143,7 @@ def test_threads_have_a_cpu_each_or_the_shared_ones_in_turn() -> None:
     [
         (5, "{kind: skeleton, cpus: {most: 4}}", "first: 5 CPUs are not possible; expected 1 to 4"),
         (0, "{kind: skeleton, cpus: {most: 4}}", "first: 0 CPUs are not possible; expected 1 to 4"),
-        (2, "{kind: firewall}", "first cannot have more or fewer CPUs: 2 CPUs; kind firewall has one thread"),
+        (2, "{kind: impair}", "first cannot have more or fewer CPUs: 2 CPUs; kind impair has one thread"),
         (2, "{runs: guest}", "first is somebody else's"),
         (2, "{kind: skeleton, runs: container}", "first cannot have more or fewer CPUs: a container keeps the CPUs"),
         (2, "{kind: skeleton, runs: machine}", "(`functions: {first: {cpus: {most: 2}}}` gives it the virtual CPUs"),

@@ -152,7 +152,7 @@ def test_too_many_are_oversubscribed() -> None:
 @pytest.mark.parametrize(
     ("function", "said"),
     [
-        ("{kind: firewall, cpus: 2}", "2 CPUs; kind firewall has one thread, because .*; expected 1"),
+        ("{kind: impair, cpus: 2}", "2 CPUs; kind impair has one thread, because .*; expected 1"),
         ("{runs: guest, cpus: 2}", "2 CPUs, which a guest has from whoever runs it; expected 1"),
         ("{kind: skeleton, cpus: 65}", "expected 1 to 64"),
     ],

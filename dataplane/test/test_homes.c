@@ -1,0 +1,503 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * A firewall with several queues: both directions of a flow meet in one table, whichever queues its frames come by, and
+ * what it knows is the sum over all queues.
+ */
+#include "test/cmocka_all.h"
+#include "test/frame_builder.h"
+#include "test/start_dpdk.h"
+
+#include <netinet/in.h>
+#include <pthread.h>
+
+#include <rte_cycles.h>
+#include <rte_ip.h>
+#include <rte_mbuf.h>
+
+#include "common/grace.h"
+#include "functions/firewall.h"
+#include "functions/function.h"
+#include "functions/handover.h"
+#include "functions/inboxes.h"
+#include "steer/pin.h"
+
+enum { QUEUES = 4, FLOWS = 400, CLIENT = 0x0a000002, SERVER = 0x0a000102, MORE = 0x2000 };
+
+static struct rte_mempool *pool;
+static uint64_t seed;
+
+/* Port 0 may begin anything, port 1 nothing. */
+static const char rules[] = "{\"rules\": [{\"name\": \"out\", \"action\": \"allow\", \"port\": 0}]}";
+
+static void begin(unsigned nb_queues)
+{
+	const struct function_start start = {.pool = pool, .wake_fd = -1, .nb_queues = nb_queues};
+	json_t *params = json_loads(rules, 0, NULL);
+	struct control_error error;
+
+	assert_int_equal(firewall.keeping->open(&start), 0);
+	assert_int_equal(firewall.keeping->configure(params, &error), 0);
+	json_decref(params);
+}
+
+static int start(void **state)
+{
+	seed = 1;
+	assert_null(firewall.set("connections", "1001"));
+	begin(QUEUES);
+	return 0;
+}
+
+static int end(void **state)
+{
+	firewall.keeping->close();
+	return 0;
+}
+
+static void finish4(struct frame *frame)
+{
+	struct rte_ipv4_hdr *header = (struct rte_ipv4_hdr *)(frame->bytes + 14);
+	const uint16_t sum = rte_ipv4_cksum(header);
+
+	memcpy(frame->bytes + 14 + offsetof(struct rte_ipv4_hdr, hdr_checksum), &sum, sizeof(sum));
+}
+
+static struct frame udp4(uint32_t source, uint32_t destination, uint16_t from, uint16_t to)
+{
+	struct frame frame;
+
+	frame_udp4(&frame, source, destination, from, to);
+	finish4(&frame);
+	return frame;
+}
+
+static struct frame udp6(uint32_t source, uint32_t destination, uint16_t from, uint16_t to)
+{
+	struct frame frame;
+
+	frame_macs(&frame, 1, 2);
+	frame_ipv6(&frame, source, destination, IPPROTO_UDP, 8);
+	frame_ports(&frame, from, to);
+	return frame;
+}
+
+static struct frame echo4(uint32_t source, uint32_t destination, uint8_t type, uint16_t identifier)
+{
+	struct frame frame;
+
+	frame_macs(&frame, 1, 2);
+	frame_ipv4(&frame, source, destination, IPPROTO_ICMP, 8, 0, 0);
+	frame_add16(&frame, (uint16_t)(type << 8));
+	frame_add16(&frame, 0);
+	frame_add16(&frame, identifier);
+	frame_add16(&frame, 1);
+	finish4(&frame);
+	return frame;
+}
+
+static struct frame error4(uint32_t source, uint32_t destination, const struct frame *quoted)
+{
+	struct frame frame;
+
+	frame_macs(&frame, 1, 2);
+	frame_ipv4(&frame, source, destination, IPPROTO_ICMP, 8 + 28, 0, 0);
+	frame_add32(&frame, 3u << 24);
+	frame_add32(&frame, 0);
+	frame_add(&frame, quoted->bytes + 14, 28);
+	finish4(&frame);
+	return frame;
+}
+
+/* Of a datagram of UDP, at this place in units of 8 bytes. */
+static struct frame fragment4(uint32_t source, uint32_t destination, uint16_t id, uint16_t place, uint16_t from,
+			      uint16_t to)
+{
+	struct frame frame;
+
+	frame_macs(&frame, 1, 2);
+	frame_ipv4(&frame, source, destination, IPPROTO_UDP, 16, id, place);
+	frame_add16(&frame, from);
+	frame_add16(&frame, to);
+	frame_add16(&frame, 32);
+	frame_add16(&frame, 0);
+	frame_add32(&frame, 0);
+	frame_add32(&frame, 0);
+	finish4(&frame);
+	return frame;
+}
+
+static struct rte_mbuf *buffer_of(const struct frame *frame)
+{
+	struct rte_mbuf *mbuf = rte_pktmbuf_alloc(pool);
+
+	assert_non_null(mbuf);
+	memcpy(rte_pktmbuf_append(mbuf, frame->length), frame->bytes, frame->length);
+	return mbuf;
+}
+
+static unsigned home_of(const struct frame *frame, uint16_t in, unsigned queue)
+{
+	struct rte_mbuf *mbuf = buffer_of(frame);
+	uint8_t home;
+
+	firewall.homes(&mbuf, 1, in, (uint16_t)queue, &home);
+	rte_pktmbuf_free(mbuf);
+	return home;
+}
+
+/* By the queue where the switch has it come in. */
+static unsigned spread(const struct frame *frame, unsigned nb_queues)
+{
+	struct headers headers;
+
+	parse_frame(frame->bytes, frame->length, &headers);
+	parse_embedded(frame->bytes, frame->length, &headers);
+	return pin_spread(&headers, nb_queues);
+}
+
+/* A frame that comes in by a queue; returns whether it passes. */
+static bool passes_by(const struct frame *frame, uint16_t in, unsigned queue)
+{
+	const unsigned home = home_of(frame, in, queue);
+	struct rte_mbuf *burst[FUNCTION_ROOM] = {buffer_of(frame)};
+	const uint16_t nb = firewall.process(burst, 1, in, (uint16_t)home);
+
+	rte_pktmbuf_free_bulk(burst, nb);
+	return nb == 1;
+}
+
+static bool passes(const struct frame *frame, uint16_t in)
+{
+	return passes_by(frame, in, (unsigned)(random64(&seed) % QUEUES));
+}
+
+static json_int_t counted(const char *object, const char *name)
+{
+	json_t *counters = json_object();
+	json_int_t count;
+
+	firewall.keeping->describe(counters);
+	count = json_integer_value(json_object_get(json_object_get(counters, object), name));
+	json_decref(counters);
+	return count;
+}
+
+/* At both ports. */
+static json_int_t filtered(const char *name)
+{
+	json_t *counters = json_object();
+	json_int_t count = 0;
+
+	firewall.keeping->describe(counters);
+	for (unsigned port = 0; port < 2; port++)
+		count += json_integer_value(
+			json_object_get(json_array_get(json_object_get(counters, "filtered"), port), name));
+	json_decref(counters);
+	return count;
+}
+
+static void a_flow_and_its_answer_belong_where_the_switch_has_them(void **state)
+{
+	unsigned have[QUEUES] = {0};
+
+	for (unsigned i = 0; i < FLOWS; i++) {
+		const uint32_t to = SERVER + i % 7;
+		const uint16_t from = (uint16_t)(1000 + i);
+		const struct frame pairs[][2] = {
+			{udp4(CLIENT, to, from, 53), udp4(to, CLIENT, 53, from)},
+			{udp6(CLIENT, to, from, 53), udp6(to, CLIENT, 53, from)},
+			{echo4(CLIENT, to, 8, from), echo4(to, CLIENT, 0, from)},
+		};
+
+		for (unsigned kind = 0; kind < RTE_DIM(pairs); kind++) {
+			const unsigned home = home_of(&pairs[kind][0], 0, i % QUEUES);
+
+			assert_int_equal(home_of(&pairs[kind][1], 1, i % 3), home);
+			assert_int_equal(spread(&pairs[kind][0], QUEUES), home);
+			assert_int_equal(spread(&pairs[kind][1], QUEUES), home);
+			have[home]++;
+		}
+	}
+	for (unsigned i = 0; i < QUEUES; i++)
+		assert_in_range(have[i], FLOWS * 3 / QUEUES * 3 / 4, FLOWS * 3 / QUEUES * 5 / 4);
+}
+
+static void answers_pass_whatever_queue_they_come_by(void **state)
+{
+	for (unsigned i = 0; i < FLOWS; i++) {
+		const struct frame asks = udp4(CLIENT, SERVER, (uint16_t)(1000 + i), 53);
+		const struct frame answers = udp4(SERVER, CLIENT, 53, (uint16_t)(1000 + i));
+
+		assert_false(passes(&answers, 1));
+		assert_true(passes(&asks, 0));
+		assert_true(passes(&answers, 1));
+	}
+	assert_int_equal(counted("connections", "known"), FLOWS);
+	assert_int_equal(counted("connections", "begun"), FLOWS);
+	assert_int_equal(filtered("passed"), 2 * FLOWS);
+	assert_int_equal(filtered("drop_rule"), FLOWS);
+}
+
+static void errors_belong_where_what_they_quote_does(void **state)
+{
+	for (unsigned i = 0; i < FLOWS; i++) {
+		const struct frame asks = udp4(CLIENT, SERVER, (uint16_t)(1000 + i), 53);
+		const struct frame wrong = error4(SERVER + 9, CLIENT, &asks);
+
+		assert_int_equal(home_of(&wrong, 1, 0), home_of(&asks, 0, 0));
+		assert_false(passes(&wrong, 1));
+		assert_true(passes(&asks, 0));
+		assert_true(passes(&wrong, 1));
+	}
+	assert_int_equal(filtered("drop_unrelated"), FLOWS);
+}
+
+/* They come in by the queue of their addresses, which is that of few of the flows. */
+static void fragments_belong_where_their_flow_does(void **state)
+{
+	for (unsigned i = 0; i < FLOWS; i++) {
+		const uint16_t port = (uint16_t)(1000 + i), id = (uint16_t)i;
+		const struct frame asks = udp4(CLIENT, SERVER, port, 53);
+		const struct frame first = fragment4(SERVER, CLIENT, id, MORE | 0, 53, port);
+		const struct frame later = fragment4(SERVER, CLIENT, id, 2, 53, port);
+		const struct frame over = fragment4(SERVER, CLIENT, id, 1, 53, port);
+		const unsigned queue = spread(&first, QUEUES);
+
+		assert_int_equal(spread(&later, QUEUES), queue);
+		assert_true(passes(&asks, 0));
+		assert_false(passes_by(&later, 1, queue)); /* nobody knows where it belongs */
+		assert_true(passes_by(&first, 1, queue));
+		assert_true(passes_by(&later, 1, queue));
+		assert_int_equal(home_of(&later, 1, queue), home_of(&asks, 0, 0));
+		assert_false(passes_by(&over, 1, queue));
+	}
+	assert_int_equal(filtered("drop_fragment"), FLOWS);
+	assert_int_equal(filtered("drop_overlap"), FLOWS);
+	assert_int_equal(counted("connections", "known"), FLOWS);
+}
+
+static void what_has_no_flow_stays_where_it_came_in(void **state)
+{
+	struct frame frame;
+
+	frame_macs(&frame, 255, 2);
+	frame_add16(&frame, 0x0806);
+	frame_add32(&frame, 0x00010800);
+	frame_add32(&frame, 0x06040001);
+	for (unsigned queue = 0; queue < QUEUES; queue++)
+		assert_int_equal(home_of(&frame, 0, queue), queue);
+	frame = udp4(CLIENT, SERVER, 1, 2);
+	frame.bytes[24]++; /* its checksum */
+	for (unsigned queue = 0; queue < QUEUES; queue++)
+		assert_int_equal(home_of(&frame, 0, queue), queue);
+}
+
+static void there_are_as_many_as_were_asked_for_and_no_more(void **state)
+{
+	unsigned most = 0;
+
+	for (unsigned i = 0; i < QUEUES; i++)
+		most += firewalls[i].flows.most;
+	assert_int_equal(most, 1001);
+	assert_int_equal(counted("connections", "most"), 1001);
+	for (unsigned i = 0; i < 20000; i++) {
+		const struct frame asks = udp4(CLIENT, SERVER, (uint16_t)i, 53);
+
+		assert_true(passes(&asks, 0)); /* one that nobody has answered gives way */
+	}
+	assert_in_range(counted("connections", "known"), 900, 1001);
+	assert_int_equal(counted("connections", "known") + counted("connections", "gave_way"), 20000);
+}
+
+static void rules_count_what_all_queues_had(void **state)
+{
+	json_t *tables = json_object(), *rows;
+
+	for (unsigned i = 0; i < FLOWS; i++) {
+		const struct frame asks = udp4(CLIENT, SERVER, (uint16_t)(1000 + i), 53);
+		const struct frame denied = udp4(SERVER, CLIENT, 1, (uint16_t)i);
+
+		assert_true(passes(&asks, 0));
+		assert_false(passes(&denied, 1));
+	}
+	firewall.keeping->tables(tables, FLOWS);
+	rows = json_object_get(json_object_get(tables, "rules"), "rows");
+	for (unsigned row = 0; row < 2; row++) /* the default, and the rule */
+		assert_int_equal(json_integer_value(json_object_get(json_array_get(rows, row), "frames")), FLOWS);
+	rows = json_object_get(tables, "connections");
+	assert_int_equal(json_integer_value(json_object_get(rows, "total")), FLOWS);
+	assert_int_equal(json_array_size(json_object_get(rows, "rows")), FLOWS);
+	json_decref(tables);
+}
+
+/* ------- another instance, with other queues ------- */
+
+static _Atomic bool forwards;
+
+static void *forward_all(void *nb_queues)
+{
+	while (forwards)
+		for (uint16_t queue = 0; queue < *(const unsigned *)nb_queues; queue++)
+			for (uint16_t in = 0; in < 2; in++)
+				firewall.process(NULL, 0, in, queue);
+	return NULL;
+}
+
+/* What became of records: so many of this name. */
+static json_int_t took(const char *records, unsigned nb_queues, const char *name)
+{
+	json_t *params = json_pack("{s:s}", "connections", records), *counts;
+	struct control_error error;
+	json_int_t count;
+	pthread_t thread;
+
+	forwards = true;
+	assert_int_equal(pthread_create(&thread, NULL, forward_all, &nb_queues), 0);
+	counts = handover_receive(firewall.keeping->handover, params, &error);
+	forwards = false;
+	pthread_join(thread, NULL);
+	json_decref(params);
+	assert_non_null(counts);
+	count = json_integer_value(json_object_get(counts, name));
+	json_decref(counts);
+	return count;
+}
+
+static void another_instance_may_have_other_queues(void **state)
+{
+	static const unsigned others[] = {1, 3, QUEUES, FUNCTION_QUEUES, 2};
+	struct control_error error;
+
+	for (unsigned i = 0; i < FLOWS; i++) {
+		const struct frame asks = udp4(CLIENT, SERVER, (uint16_t)(1000 + i), 53);
+
+		assert_true(passes(&asks, 0));
+	}
+	for (unsigned number = 0; number < RTE_DIM(others); number++) {
+		json_t *params = json_object();
+		json_t *page = handover_give(firewall.keeping->handover, params, &error);
+		const char *records = json_string_value(json_object_get(page, "connections"));
+
+		assert_int_equal(json_integer_value(json_object_get(page, "next")), 0);
+		firewall.keeping->close();
+		begin(others[number]);
+		assert_int_equal(took(records, others[number], "taken"), FLOWS);
+		assert_int_equal(took(records, others[number], "known"), FLOWS);
+		assert_int_equal(took("", others[number], "taken"), 0);
+		assert_int_equal(counted("connections", "known"), FLOWS);
+		assert_int_equal(counted("handed_over", "taken"), FLOWS);
+		for (unsigned i = 0; i < FLOWS; i++) {
+			const struct frame answers = udp4(SERVER, CLIENT, 53, (uint16_t)(1000 + i));
+
+			assert_true(passes_by(&answers, 1, spread(&answers, others[number])));
+		}
+		json_decref(params);
+		json_decref(page);
+	}
+}
+
+/* A page begins and ends in any table. */
+static void pages_go_on_from_table_to_table(void **state)
+{
+	struct control_error error;
+	json_int_t from = 1, entries = 0;
+
+	for (unsigned i = 0; i < FLOWS; i++) {
+		const struct frame asks = udp4(CLIENT, SERVER, (uint16_t)(1000 + i), 53);
+
+		assert_true(passes(&asks, 0));
+	}
+	for (; from <= 1001; from += 100) {
+		json_t *params = json_pack("{s:I}", "from", from);
+		json_t *page = handover_give(firewall.keeping->handover, params, &error);
+		const size_t length = json_string_length(json_object_get(page, "connections"));
+
+		if (from == 1)
+			entries = (json_int_t)(length / (2 * sizeof(struct handover_record)));
+		else
+			assert_true(length / (2 * sizeof(struct handover_record)) <= (size_t)entries);
+		json_decref(params);
+		json_decref(page);
+	}
+	assert_int_equal(entries, FLOWS);
+}
+
+/* ------- inboxes ------- */
+
+static unsigned nb_woken;
+
+void forward_wake_queue(struct forward *forward, unsigned queue)
+{
+	nb_woken++;
+}
+
+static void frames_are_handed_on_in_order(void **state)
+{
+	static struct forward forward;
+	struct rte_mbuf *burst[FORWARD_BURST], *taken[INBOX_TAKEN];
+	unsigned nb_handed_on = 0, nb_dropped = 0, next[QUEUES] = {0};
+
+	forward = (struct forward){.function = &firewall, .nb_queues = QUEUES, .interrupts = true};
+	nb_woken = 0;
+	assert_int_equal(inboxes_open(&forward), 0);
+	for (unsigned round = 0; round < 100; round++) {
+		uint16_t nb_kept;
+
+		for (unsigned i = 0; i < FORWARD_BURST; i++) {
+			const unsigned number = round * FORWARD_BURST + i;
+			const struct frame frame = udp4(CLIENT, SERVER, (uint16_t)(number % 500 + 1000), 53);
+
+			burst[i] = buffer_of(&frame);
+			burst[i]->hash.usr = number;
+		}
+		nb_kept = inboxes_hand_on(&forward, 1, 0, burst, FORWARD_BURST);
+		for (uint16_t i = 1; i < nb_kept; i++)
+			assert_true(burst[i]->hash.usr > burst[i - 1]->hash.usr);
+		rte_pktmbuf_free_bulk(burst, nb_kept);
+		for (uint16_t queue = 0; queue < QUEUES; queue++) {
+			uint16_t nb;
+
+			if (queue == 2) /* whose thread stands still */
+				continue;
+			while ((nb = inboxes_take(&forward, queue, 0, taken)) > 0) {
+				assert_int_not_equal(queue, 1);
+				for (uint16_t i = 0; i < nb; i++) {
+					assert_true(taken[i]->hash.usr + 1 > next[queue]);
+					next[queue] = taken[i]->hash.usr + 1;
+				}
+				rte_pktmbuf_free_bulk(taken, nb);
+			}
+		}
+		nb_handed_on = (unsigned)forward.lanes[1].counters[0].handed_on;
+		nb_dropped = (unsigned)forward.lanes[1].counters[0].drop_inbox_full;
+	}
+	assert_true(inboxes_hold(&forward.lanes[2]));
+	assert_false(inboxes_hold(&forward.lanes[0]));
+	assert_true(nb_handed_on > INBOX_ROOM && nb_dropped > 0 && nb_woken > 0);
+	inboxes_close(&forward);
+	assert_int_equal(forward.lanes[2].counters[0].drop_full, INBOX_ROOM);
+	assert_int_equal(rte_mempool_in_use_count(pool), 0);
+}
+
+#define TEST(test) cmocka_unit_test_setup_teardown(test, start, end)
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		TEST(a_flow_and_its_answer_belong_where_the_switch_has_them),
+		TEST(answers_pass_whatever_queue_they_come_by),
+		TEST(errors_belong_where_what_they_quote_does),
+		TEST(fragments_belong_where_their_flow_does),
+		TEST(what_has_no_flow_stays_where_it_came_in),
+		TEST(there_are_as_many_as_were_asked_for_and_no_more),
+		TEST(rules_count_what_all_queues_had),
+		TEST(another_instance_may_have_other_queues),
+		TEST(pages_go_on_from_table_to_table),
+		TEST(frames_are_handed_on_in_order),
+	};
+
+	pool = start_dpdk_with_pool(256, 1024);
+	if (pool == NULL || grace_open() != 0)
+		return 1;
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
