@@ -12,8 +12,8 @@ int inboxes_open(struct forward *forward)
 			char name[RTE_RING_NAMESIZE];
 
 			snprintf(name, sizeof(name), "inbox %u.%u", queue, in);
-			forward->lanes[queue].inboxes[in] = rte_ring_create(name, INBOX_ROOM, SOCKET_ID_ANY,
-									    RING_F_SC_DEQ | RING_F_EXACT_SZ);
+			forward->lanes[queue].inboxes[in] = rte_ring_create(
+				name, inboxes_room(forward->nb_queues), SOCKET_ID_ANY, RING_F_SC_DEQ | RING_F_EXACT_SZ);
 			if (forward->lanes[queue].inboxes[in] == NULL) {
 				log_error("no memory for queues between threads; use a larger --memory");
 				return -ENOMEM;
@@ -40,7 +40,7 @@ void inboxes_close(struct forward *forward)
 		}
 }
 
-/* Whoever has the other queue may sleep. */
+/* There is room (inboxes_take_more()).  Whoever has the other queue may sleep. */
 static void put(struct forward *forward, unsigned queue, uint16_t in, struct rte_mbuf **mbufs, unsigned nb_frames,
 		struct forward_counters *counters)
 {
@@ -48,8 +48,10 @@ static void put(struct forward *forward, unsigned queue, uint16_t in, struct rte
 							  NULL);
 
 	function_count(&counters->handed_on, nb_put);
-	function_count(&counters->drop_inbox_full, nb_frames - nb_put);
-	rte_pktmbuf_free_bulk(mbufs + nb_put, nb_frames - nb_put);
+	if (unlikely(nb_put < nb_frames)) {
+		function_count(&counters->drop_full, nb_frames - nb_put);
+		rte_pktmbuf_free_bulk(mbufs + nb_put, nb_frames - nb_put);
+	}
 	if (forward->interrupts)
 		forward_wake_queue(forward, queue);
 }

@@ -71,7 +71,7 @@ class Between:
             drops = sum(count for name, count in did.items() if name.startswith("drop_"))
             forwarded = counters["ports"][port]
             assert forwarded["received"] == received[port] == did["passed"] + drops
-            assert forwarded["sent"] == did["passed"] and forwarded["drop_inbox_full"] == 0
+            assert forwarded["sent"] == did["passed"] and forwarded["drop_full"] == 0
         for port in ("fw.0", "fw.1"):
             drops = {key: value for key, value in self.switch.counters(port).items() if key.startswith("drop_")}
             assert not any(drops.values()), drops
