@@ -231,14 +231,14 @@ static uint16_t firewall_process(struct rte_mbuf **burst, uint16_t nb_frames, ui
 
 /* ------- which queue a flow belongs to ------- */
 
-static unsigned home_of_plain(const struct plain *words, uint16_t in, unsigned nb_queues)
+static unsigned home_of_plain(const struct plain *words, uint16_t in, unsigned queue, unsigned nb_queues)
 {
 	return pin_spread_ipv4(words->source, words->destination, (uint16_t)words->ports,
 			       (uint16_t)(words->ports >> 16), words->protocol, nb_queues);
 }
 
 /* Of a fragment too: that of its flow. */
-static unsigned home_of_any(const struct headers *headers, bool quoted, uint16_t in, unsigned nb_queues)
+static unsigned home_of_any(const struct headers *headers, bool quoted, uint16_t in, unsigned queue, unsigned nb_queues)
 {
 	struct headers whole = *headers;
 

@@ -31,7 +31,7 @@ unsigned homes_find_any(struct homes *homes, const struct rte_mbuf *mbuf, uint16
 
 	switch (inspect(head, size, mbuf->pkt_len, &frame)) {
 	case VERDICT_FLOW:
-		way.mark = (uint16_t)by->any(&frame.headers, false, in, homes->nb_queues);
+		way.mark = (uint16_t)by->any(&frame.headers, false, in, queue, homes->nb_queues);
 		if (frame.headers.fragment == FRAGMENT_FIRST)
 			fragments_add(&homes->fragments, &frame, tsc, &way);
 		return way.mark;
@@ -41,7 +41,7 @@ unsigned homes_find_any(struct homes *homes, const struct rte_mbuf *mbuf, uint16
 		return way.mark;
 	case VERDICT_ERROR:
 		return inspect_quoted(head, size, &frame, &quoted)
-			       ? by->any(&quoted.headers, true, in, homes->nb_queues)
+			       ? by->any(&quoted.headers, true, in, queue, homes->nb_queues)
 			       : queue;
 	default:
 		return queue;

@@ -28,11 +28,11 @@ int homes_open(struct homes *homes, unsigned nb_queues);
 
 void homes_close(struct homes *homes);
 
-/* How a function knows them. */
+/* How a function knows them; `queue` is where a frame came in. */
 struct homes_by {
-	unsigned (*plain)(const struct plain *words, uint16_t in, unsigned nb_queues);
+	unsigned (*plain)(const struct plain *words, uint16_t in, unsigned queue, unsigned nb_queues);
 	/* Of a frame with a flow that is not plain; or `quoted`: of what an ICMP error quotes. */
-	unsigned (*any)(const struct headers *headers, bool quoted, uint16_t in, unsigned nb_queues);
+	unsigned (*any)(const struct headers *headers, bool quoted, uint16_t in, unsigned queue, unsigned nb_queues);
 };
 
 /* Of a frame that is not plain: its queue, or `queue`. */
@@ -49,7 +49,7 @@ static __rte_always_inline void homes_find(struct homes *homes, struct rte_mbuf 
 		struct plain words;
 
 		found[i] = (uint8_t)(likely(plain_read(mbufs[i], &words))
-					     ? by->plain(&words, in, homes->nb_queues)
+					     ? by->plain(&words, in, queue, homes->nb_queues)
 					     : homes_find_any(homes, mbufs[i], in, queue, by));
 	}
 }

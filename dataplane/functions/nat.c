@@ -7,8 +7,13 @@
  * A frame's first bytes are copied, checked and changed in the copy, which then takes their place.  Connections are
  * known as they are inside.  A frame from inside to the pool goes both ways at once, and back by its port (hairpinning;
  * RFC 4787, REQ-9).
+ *
+ * Where there are several queues, each inside host belongs to one of them, by a hash of its address, and to that queue
+ * belong the blocks of ports that it has: so a frame from outside belongs where the block of its port does.
  */
+#include <arpa/inet.h>
 #include <errno.h>
+#include <stdio.h>
 #include <string.h>
 
 #include <rte_cycles.h>
@@ -19,9 +24,24 @@
 #include "nat_pass.h"
 #include "nat_settings.h"
 
-struct nat the_nat;
+struct nat nats[FUNCTION_QUEUES];
+static unsigned nb_nats; /* one for each queue */
+static struct nat_pool pool;
+static struct nat_tables tables;
+static struct function_start started;
 static struct connection_limits limits = CONNECTION_LIMITS_DEFAULT;
 static struct nat_settings settings = NAT_SETTINGS_DEFAULT;
+
+/* Have another queue do the rest, and count it.  Returns whether there is room. */
+static bool turn_to(const struct nat *other, struct rte_mbuf *mbuf, const struct nat_passing *passing)
+{
+	mbuf->hash.usr = passing->turned;
+	mbuf->vlan_tci = passing->turned_port;
+	if (rte_ring_mp_enqueue(other->turning, mbuf) != 0)
+		return false;
+	function_wake(&started, other->number);
+	return true;
+}
 
 /* Returns whether the frame leaves by the other port. */
 static inline bool leave(struct nat *nat, struct rte_mbuf *mbuf, const struct nat_passing *passing, uint16_t in)
@@ -29,6 +49,11 @@ static inline bool leave(struct nat *nat, struct rte_mbuf *mbuf, const struct na
 	struct nat_counters *counters = &nat->counters[in];
 	enum verdict verdict = passing->base.verdict;
 
+	if (unlikely(verdict == VERDICT_PASS && passing->onward != 0)) {
+		if (turn_to(&nats[passing->onward - 1], mbuf, passing))
+			return false;
+		verdict = VERDICT_DROP_hairpin_full;
+	}
 	if (unlikely(verdict == VERDICT_PASS && passing->back && nat->nb_back == NAT_BACK))
 		verdict = VERDICT_DROP_hairpin_full;
 	if (unlikely(verdict != VERDICT_PASS)) {
@@ -73,16 +98,77 @@ uint16_t nat_translate(struct nat *nat, struct rte_mbuf **mbufs, uint16_t nb_fra
 	return nb_out;
 }
 
+/* Frames that other queues have turned back to inside hosts of this one; as many as may wait to leave. */
+static __rte_noinline void turn_back(struct nat *nat, uint64_t tsc)
+{
+	struct rte_mbuf *mbufs[NAT_BURST];
+	const unsigned nb = rte_ring_sc_dequeue_burst(
+		nat->turning, (void **)mbufs, RTE_MIN((unsigned)NAT_BURST, NAT_BACK - (unsigned)nat->nb_back), NULL);
+
+	for (unsigned i = 0; i < nb; i++) {
+		struct nat_passing passing;
+
+		nat_look_back(nat, mbufs[i], &passing);
+		passing.base.verdict = nat_decide(nat, &passing, 1, tsc);
+		leave(nat, mbufs[i], &passing, 0);
+	}
+}
+
+static inline bool has_turning(const struct nat *nat)
+{
+	return nat->turning != NULL && !rte_ring_empty(nat->turning);
+}
+
 static uint16_t nat_process(struct rte_mbuf **burst, uint16_t nb_frames, uint16_t in, uint16_t queue)
 {
+	struct nat *nat = &nats[queue];
 	const uint64_t tsc = rte_rdtsc();
 
-	the_nat.tick = connections_tick(tsc);
-	connections_sweep(&the_nat.flows, the_nat.tick);
-	nat_table_sweep(&the_nat.table, the_nat.tick);
+	nat->tick = connections_tick(tsc);
+	connections_sweep(&nat->flows, nat->tick);
+	nat_table_sweep(&nat->table, nat->tick);
 	if (unlikely(handover_waits(&nat_handover, queue)))
-		handover_take(&nat_handover, the_nat.tick);
-	return nb_frames > 0 || the_nat.nb_back > 0 ? nat_translate(&the_nat, burst, nb_frames, in, tsc) : 0;
+		handover_take(&nat_handover, nat->tick);
+	if (unlikely(has_turning(nat)))
+		turn_back(nat, tsc);
+	return nb_frames > 0 || nat->nb_back > 0 ? nat_translate(nat, burst, nb_frames, in, tsc) : 0;
+}
+
+/* ------- which queue a frame belongs to ------- */
+
+static unsigned home_of(uint32_t source, uint32_t destination, uint16_t destination_port, uint8_t protocol, uint16_t in,
+			unsigned queue)
+{
+	if (in == 1)
+		return nat_pool_home(&pool, destination, destination_port, protocol, queue);
+	return nat_prefixes_find(&settings.inside, source) >= 0 ? nat_table_home(source, nb_nats) : queue;
+}
+
+static unsigned home_of_plain(const struct plain *words, uint16_t in, unsigned queue, unsigned nb_queues)
+{
+	return home_of(ntohl(words->source), ntohl(words->destination), (uint16_t)(words->ports >> 16), words->protocol,
+		       in, queue);
+}
+
+/* An error quotes what went the other way. */
+static unsigned home_of_any(const struct headers *headers, bool quoted, uint16_t in, unsigned queue, unsigned nb_queues)
+{
+	uint32_t source, destination;
+
+	if (headers->family != HEADERS_IPV4)
+		return queue;
+	memcpy(&source, headers->source, sizeof(source));
+	memcpy(&destination, headers->destination, sizeof(destination));
+	if (quoted)
+		return home_of(ntohl(destination), ntohl(source), headers->source_port, headers->protocol, in, queue);
+	return home_of(ntohl(source), ntohl(destination), headers->destination_port, headers->protocol, in, queue);
+}
+
+static void nat_homes(struct rte_mbuf *const *burst, uint16_t nb_frames, uint16_t in, uint16_t queue, uint8_t *homes)
+{
+	static const struct homes_by by_host = {home_of_plain, home_of_any};
+
+	homes_find(&nats[queue].homes, burst, nb_frames, in, queue, &by_host, homes);
 }
 
 static bool nat_full(uint16_t in)
@@ -92,7 +178,7 @@ static bool nat_full(uint16_t in)
 
 static bool nat_pending(uint16_t queue)
 {
-	return the_nat.nb_back > 0 || handover_waits(&nat_handover, queue);
+	return nats[queue].nb_back > 0 || handover_waits(&nat_handover, queue) || has_turning(&nats[queue]);
 }
 
 /* ------- start and end ------- */
@@ -104,6 +190,36 @@ static const char *nat_set(const char *name, const char *value)
 	return connections_set(&limits, name, value, &expected) ? expected : nat_settings_take(&settings, name, value);
 }
 
+static int open_several(struct nat *nat)
+{
+	char name[RTE_RING_NAMESIZE];
+
+	snprintf(name, sizeof(name), "turning %u", nat->number);
+	nat->turning = rte_ring_create(name, NAT_TURNING, SOCKET_ID_ANY, RING_F_SC_DEQ | RING_F_EXACT_SZ);
+	if (nat->turning == NULL) {
+		log_error("no memory for queues; use a larger --memory");
+		return -ENOMEM;
+	}
+	return homes_open(&nat->homes, nat->nb);
+}
+
+static int open_queue(unsigned number)
+{
+	const struct connection_limits share = connections_share(&limits, number, nb_nats);
+	struct nat *nat = &nats[number];
+
+	nat->number = number;
+	nat->nb = nb_nats;
+	nat->settings = &settings;
+	if (fragments_open(&nat->fragments) != 0 || connections_open(&nat->flows, &share) != 0 ||
+	    nat_table_open(&nat->table, &pool, number, share.most) != 0)
+		return -ENOMEM;
+	nat->flows.removed = nat_connection_ended;
+	nat_handover.tables.tables[number] = &nat->flows;
+	tables.tables[number] = &nat->table;
+	return nb_nats > 1 ? open_several(nat) : 0;
+}
+
 static int nat_open(const struct function_start *start)
 {
 	const char *wrong = nat_settings_wrong(&settings);
@@ -112,29 +228,38 @@ static int nat_open(const struct function_start *start)
 		log_error("%s", wrong);
 		return -EINVAL;
 	}
-	if (fragments_open(&the_nat.fragments) != 0 || connections_open(&the_nat.flows, &limits) != 0 ||
-	    nat_table_open(&the_nat.table, &settings, limits.most) != 0)
+	started = *start;
+	nb_nats = start->nb_queues;
+	if (nat_pool_open(&pool, &settings, nb_nats) != 0)
 		return -ENOMEM;
-	the_nat.settings = &settings;
-	the_nat.flows.removed = nat_connection_ended;
-	nat_handover.tables = (struct connection_tables){{&the_nat.flows}, 1};
-	if (handover_open(&nat_handover, start) != 0)
-		return -EIO;
-	return 0;
+	for (unsigned i = 0; i < nb_nats; i++)
+		if (open_queue(i) != 0)
+			return -ENOMEM;
+	nat_handover.tables.nb = tables.nb = nb_nats;
+	return handover_open(&nat_handover, start);
 }
 
-static json_t *describe_port(const struct nat_counters *counters)
+/* Of all queues together. */
+static json_t *describe_port(unsigned port)
 {
-	json_t *port = json_pack("{s:I, s:I, s:I}", "passed", (json_int_t)counters->passed, "untouched",
-				 (json_int_t)counters->untouched, "hairpinned", (json_int_t)counters->hairpinned);
+	json_int_t passed = 0, untouched = 0, hairpinned = 0;
+	_Atomic uint64_t drops[VERDICTS] = {0};
+	json_t *counters;
 
-	inspect_describe(port, counters->drops);
-#define X(name) \
-	json_object_set_new(port, "drop_" #name, json_integer((json_int_t)counters->drops[VERDICT_DROP_##name]));
+	for (const struct nat *nat = nats; nat < nats + nb_nats; nat++) {
+		passed += (json_int_t)nat->counters[port].passed;
+		untouched += (json_int_t)nat->counters[port].untouched;
+		hairpinned += (json_int_t)nat->counters[port].hairpinned;
+		for (unsigned why = 0; why < VERDICTS; why++)
+			drops[why] += nat->counters[port].drops[why];
+	}
+	counters = json_pack("{s:I, s:I, s:I}", "passed", passed, "untouched", untouched, "hairpinned", hairpinned);
+	inspect_describe(counters, drops);
+#define X(name) json_object_set_new(counters, "drop_" #name, json_integer((json_int_t)drops[VERDICT_DROP_##name]));
 	ADDRESS_DROPS(X)
 	NAT_DROPS(X)
 #undef X
-	return port;
+	return counters;
 }
 
 static void nat_describe(json_t *into)
@@ -142,37 +267,51 @@ static void nat_describe(json_t *into)
 	json_t *translated = json_array();
 
 	for (unsigned port = 0; port < 2; port++)
-		json_array_append_new(translated, describe_port(&the_nat.counters[port]));
+		json_array_append_new(translated, describe_port(port));
 	json_object_set_new(into, "translated", translated);
 	json_object_set_new(into, "connections", connections_describe(&nat_handover.tables));
 	json_object_set_new(into, "handed_over", handover_describe(&nat_handover));
-	nat_table_describe(&the_nat.table, into);
+	nat_tables_describe(&tables, into);
 }
 
-static void nat_tables(json_t *tables, unsigned most)
+static void nat_show(json_t *into, unsigned most)
 {
-	nat_table_show(&the_nat.table, tables, most);
-	json_object_set_new(tables, "connections",
+	nat_tables_show(&tables, into, most);
+	json_object_set_new(into, "connections",
 			    connections_show(&nat_handover.tables, most, connections_tick(rte_rdtsc())));
+}
+
+static void close_queue(struct nat *nat)
+{
+	struct rte_mbuf *mbuf;
+
+	rte_pktmbuf_free_bulk(nat->back, nat->nb_back);
+	while (nat->turning != NULL && rte_ring_sc_dequeue(nat->turning, (void **)&mbuf) == 0)
+		rte_pktmbuf_free(mbuf);
+	rte_ring_free(nat->turning);
+	homes_close(&nat->homes);
+	fragments_close(&nat->fragments);
+	connections_close(&nat->flows);
+	nat_table_close(&nat->table);
+	*nat = (struct nat){.settings = NULL};
 }
 
 static void nat_close(void)
 {
 	handover_close(&nat_handover);
-	rte_pktmbuf_free_bulk(the_nat.back, the_nat.nb_back);
-	fragments_close(&the_nat.fragments);
-	connections_close(&the_nat.flows);
-	nat_table_close(&the_nat.table);
-	the_nat = (struct nat){.settings = NULL};
+	for (unsigned i = 0; i < nb_nats; i++)
+		close_queue(&nats[i]);
+	nat_pool_close(&pool);
+	nb_nats = tables.nb = 0;
 }
 
 static const struct function_keeping nat_keeping = {
-	.buffers = NAT_BACK,
+	.buffers = NAT_BACK + NAT_TURNING,
 	.open = nat_open,
 	.full = nat_full,
 	.pending = nat_pending,
 	.describe = nat_describe,
-	.tables = nat_tables,
+	.tables = nat_show,
 	.handover = &nat_handover,
 	.close = nat_close,
 };
@@ -182,6 +321,8 @@ const struct function nat = {
 	.help = "give what inside hosts (port 0) send an address and port of a pool: pool, inside, forwards, block, "
 		"blocks, host-connections, filtering, connections, time-outs",
 	.process = nat_process,
+	.several = true,
+	.homes = nat_homes,
 	.set = nat_set,
 	.keeping = &nat_keeping,
 };

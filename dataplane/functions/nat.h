@@ -8,14 +8,17 @@
 #include <stdint.h>
 
 #include <rte_mbuf.h>
+#include <rte_ring.h>
 
 #include "connections.h"
 #include "fragments.h"
+#include "homes.h"
 #include "nat_table.h"
 
 enum {
 	NAT_BURST = 32,
-	NAT_BACK = 64, /* frames from inside to inside that may wait to leave */
+	NAT_BACK = 64,	   /* frames from inside to inside that may wait to leave */
+	NAT_TURNING = 256, /* and those on their way to the queue of who gets them */
 };
 
 struct nat_counters {		     /* of the frames that came in at a port */
@@ -25,7 +28,7 @@ struct nat_counters {		     /* of the frames that came in at a port */
 	_Atomic uint64_t drops[VERDICTS];
 };
 
-struct nat {
+struct nat {			  /* of a queue: the inside hosts that belong there */
 	struct connections flows; /* as they are inside: port 0 */
 	struct nat_table table;
 	const struct nat_settings *settings;
@@ -34,9 +37,14 @@ struct nat {
 	struct rte_mbuf *back[NAT_BACK];
 	uint16_t nb_back;
 	struct nat_counters counters[2];
-};
 
-extern struct nat the_nat;
+	/* Where there are several. */
+	unsigned number, nb;
+	struct rte_ring *turning; /* from inside hosts of other queues to one of this; as if from outside */
+	struct homes homes;
+} __rte_cache_aligned;
+
+extern struct nat nats[FUNCTION_QUEUES];
 
 /* Like process() of a function, at `tsc`. */
 uint16_t nat_translate(struct nat *nat, struct rte_mbuf **burst, uint16_t nb_frames, uint16_t in, uint64_t tsc);

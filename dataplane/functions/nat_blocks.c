@@ -36,7 +36,7 @@ static uint64_t next_random(struct nat_table *table)
 
 uint32_t nat_block_pool(const struct nat_table *table, uint32_t block)
 {
-	return (block - 1) / table->blocks_each;
+	return (block - 1) / table->pool->blocks_each;
 }
 
 static uint32_t pool_address(const struct nat_table *table, uint32_t number)
@@ -51,16 +51,18 @@ static uint32_t pool_address(const struct nat_table *table, uint32_t number)
 
 static uint32_t first_port(const struct nat_table *table, uint32_t block)
 {
-	return NAT_FIRST_PORT + (block - 1) % table->blocks_each * table->settings->block;
+	return NAT_FIRST_PORT + (block - 1) % table->pool->blocks_each * table->settings->block;
 }
 
-static void note(struct nat_table *table, uint32_t block, const struct nat_host *host, bool taken)
+/* The lock is held. */
+static void note(const struct nat_table *table, uint32_t block, const struct nat_host *host, bool taken)
 {
-	const uint64_t number = table->nb_events + 1;
+	struct nat_pool *pool = table->pool;
+	const uint64_t number = pool->nb_events + 1;
 	struct timespec now;
 
 	clock_gettime(CLOCK_REALTIME, &now);
-	table->events[number % NAT_EVENTS] = (struct nat_event){
+	pool->events[number % NAT_EVENTS] = (struct nat_event){
 		.number = number,
 		.time = (uint64_t)now.tv_sec,
 		.inside = host->address,
@@ -69,7 +71,7 @@ static void note(struct nat_table *table, uint32_t block, const struct nat_host 
 		.first = (uint16_t)first_port(table, block),
 		.taken = taken,
 	};
-	atomic_store_explicit(&table->nb_events, number, memory_order_release);
+	atomic_store_explicit(&pool->nb_events, number, memory_order_release);
 }
 
 static void leave_list(struct nat_table *table, struct nat_block *block)
@@ -78,41 +80,57 @@ static void leave_list(struct nat_table *table, struct nat_block *block)
 	table->blocks[block->next].previous = block->previous;
 }
 
-/* The newest of those that wait stands before 0, the oldest behind it. */
+/* The newest of those that wait stands before who holds the list, the oldest behind it. */
 static void wait_in_list(struct nat_table *table, uint32_t number, uint32_t tick)
 {
 	struct nat_block *block = &table->blocks[number];
-	const uint32_t last = table->blocks[0].previous;
+	const uint32_t last = table->blocks[table->waiting].previous;
 
 	block->since = tick;
 	block->previous = last;
-	block->next = 0;
+	block->next = table->waiting;
 	table->blocks[last].next = number;
-	table->blocks[0].previous = number;
+	table->blocks[table->waiting].previous = number;
 }
 
-/* Have a host own a block that is in no list any more. */
+/* Have a host own a block that is in no list any more; the lock is held. */
 static void own_block(struct nat_table *table, uint32_t host_number, uint32_t number)
 {
 	struct nat_host *host = &table->hosts[host_number];
 
-	table->left--;
+	table->pool->left--;
+	table->pool->taken++;
 	table->blocks[number] = (struct nat_block){.host = host_number};
 	host->blocks[host->nb_blocks++] = number;
-	atomic_store_explicit(&table->taken, table->taken + 1, memory_order_relaxed);
+	atomic_store_explicit(&table->pool->owners[number], table->number + 1, memory_order_relaxed);
 	note(table, number, host, true);
 }
 
-/* Another block at its host's address; 0: there is none. */
+/* The first free block at an address is a host's now; the lock is held.  Returns its number; 0: there is none. */
+static uint32_t take_first(struct nat_table *table, uint32_t host_number, uint32_t pool_number)
+{
+	uint32_t *first = &table->pool->free_blocks[pool_number];
+	const uint32_t number = *first;
+
+	if (number == 0)
+		return 0;
+	*first = table->blocks[number].next;
+	own_block(table, host_number, number);
+	wait_in_list(table, number, 0);
+	return number;
+}
+
+/* Another block at its host's address, which waits; 0: there is none. */
 static uint32_t take_block(struct nat_table *table, uint32_t host_number)
 {
 	const struct nat_host *host = &table->hosts[host_number];
-	const uint32_t number = table->free_blocks[host->pool_number];
+	uint32_t number;
 
-	if (number == 0 || host->nb_blocks == table->settings->blocks)
+	if (host->nb_blocks == table->settings->blocks)
 		return 0;
-	table->free_blocks[host->pool_number] = table->blocks[number].next;
-	own_block(table, host_number, number);
+	rte_spinlock_lock(&table->pool->lock);
+	number = take_first(table, host_number, host->pool_number);
+	rte_spinlock_unlock(&table->pool->lock);
 	return number;
 }
 
@@ -136,23 +154,26 @@ static void give_block_back(struct nat_table *table, uint32_t number)
 	unsigned at = 0;
 
 	leave_list(table, block);
+	rte_spinlock_lock(&table->pool->lock);
 	note(table, number, host, false);
 	while (host->blocks[at] != number)
 		at++;
 	host->blocks[at] = host->blocks[--host->nb_blocks];
 	if (host->nb_blocks == 0)
 		free_host(table, host_number);
-	*block = (struct nat_block){.next = table->free_blocks[pool_number]};
-	table->free_blocks[pool_number] = number;
-	table->left++;
-	atomic_store_explicit(&table->taken, table->taken - 1, memory_order_relaxed);
+	*block = (struct nat_block){.next = table->pool->free_blocks[pool_number]};
+	table->pool->free_blocks[pool_number] = number;
+	table->pool->left++;
+	table->pool->taken--;
+	atomic_store_explicit(&table->pool->owners[number], 0, memory_order_relaxed);
+	rte_spinlock_unlock(&table->pool->lock);
 }
 
 void nat_table_sweep(struct nat_table *table, uint32_t tick)
 {
-	const uint32_t oldest = table->blocks[0].next;
+	const uint32_t oldest = table->blocks[table->waiting].next;
 
-	if (unlikely(oldest != 0 && tick - table->blocks[oldest].since > table->hold))
+	if (unlikely(oldest != table->waiting && tick - table->blocks[oldest].since > table->hold))
 		give_block_back(table, oldest);
 }
 
@@ -168,18 +189,32 @@ static uint32_t make_host(struct nat_table *table, uint32_t address, uint32_t ta
 	return number;
 }
 
-/* A host without blocks yet, at an address that has some left; 0: none has. */
-uint32_t nat_host_make(struct nat_table *table, uint32_t address, uint32_t tags)
+/* The lock is held. */
+static uint32_t make_with_block(struct nat_table *table, uint32_t address, uint32_t tags)
 {
 	const uint32_t addresses = table->settings->pool.addresses;
 	const struct nat_end end = {.address = address, .tags = tags};
-	uint32_t pool_number = nat_hash(table, &end) % addresses;
+	uint32_t pool_number = nat_hash(table, &end) % addresses, host;
 
-	if (table->left == 0 || table->free_host == 0)
+	if (table->pool->left == 0)
 		return 0;
-	while (table->free_blocks[pool_number] == 0)
+	while (table->pool->free_blocks[pool_number] == 0)
 		pool_number = (pool_number + 1) % addresses;
-	return make_host(table, address, tags, pool_number);
+	host = make_host(table, address, tags, pool_number);
+	take_first(table, host, pool_number);
+	return host;
+}
+
+uint32_t nat_host_make(struct nat_table *table, uint32_t address, uint32_t tags)
+{
+	uint32_t host;
+
+	if (table->free_host == 0)
+		return 0;
+	rte_spinlock_lock(&table->pool->lock);
+	host = make_with_block(table, address, tags);
+	rte_spinlock_unlock(&table->pool->lock);
+	return host;
 }
 
 /* ------- ports ------- */
@@ -191,8 +226,8 @@ static unsigned protocol_index(uint8_t protocol)
 
 uint64_t *nat_port_bits(const struct nat_table *table, uint32_t block, uint8_t protocol)
 {
-	return &table->bits[((uint64_t)(block - 1) * NAT_PROTOCOLS + protocol_index(protocol)) *
-			    (table->settings->block / NAT_WORD)];
+	return &table->pool->bits[((uint64_t)(block - 1) * NAT_PROTOCOLS + protocol_index(protocol)) *
+				  (table->settings->block / NAT_WORD)];
 }
 
 /* A free port among those of `mask`, from a random one on (RFC 6056); -1: there is none. */
@@ -242,7 +277,6 @@ bool nat_port_take(struct nat_table *table, uint32_t host_number, struct nat_map
 		}
 	/* Forwards may have all ports of a block. */
 	while (port < 0 && (block = take_block(table, host_number)) != 0) {
-		wait_in_list(table, block, 0);
 		port = choose_port(table, block, &mapping->inside, true);
 		if (port < 0)
 			port = choose_port(table, block, &mapping->inside, false);
@@ -259,13 +293,14 @@ bool nat_port_take(struct nat_table *table, uint32_t host_number, struct nat_map
 	return true;
 }
 
-/* Have a free block for a host, or a new one, of this address inside.  Returns the host; 0: it cannot have it. */
+/* Have a free block for a host, or a new one, of this address inside; the lock is held.  Returns the host; 0: it cannot
+ * have it. */
 static uint32_t take_this_block(struct nat_table *table, uint32_t address, uint32_t tags, uint32_t number)
 {
 	const uint32_t pool_number = nat_block_pool(table, number);
-	uint32_t host = nat_host_find(table, address, tags), *at = &table->free_blocks[pool_number];
+	uint32_t host = nat_host_find(table, address, tags), *at = &table->pool->free_blocks[pool_number];
 
-	if (host == 0 && table->free_host == 0)
+	if (table->pool->owners[number] != 0 || (host == 0 && table->free_host == 0))
 		return 0;
 	if (host != 0 &&
 	    (table->hosts[host].pool_number != pool_number || table->hosts[host].nb_blocks == table->settings->blocks))
@@ -280,23 +315,37 @@ static uint32_t take_this_block(struct nat_table *table, uint32_t address, uint3
 	return host;
 }
 
+/* The host that has a block, which it may take now; 0: it is another one's. */
+static uint32_t host_of_block(struct nat_table *table, uint32_t address, uint32_t tags, uint32_t number)
+{
+	const uint8_t owner = atomic_load_explicit(&table->pool->owners[number], memory_order_relaxed);
+	uint32_t host;
+
+	if (owner != 0)
+		return owner == table->number + 1 ? table->blocks[number].host : 0;
+	rte_spinlock_lock(&table->pool->lock);
+	host = take_this_block(table, address, tags, number);
+	rte_spinlock_unlock(&table->pool->lock);
+	return host;
+}
+
 bool nat_port_take_this(struct nat_table *table, uint32_t address, uint32_t tags, struct nat_mapping *mapping)
 {
 	const int64_t pool_number = nat_prefixes_find(&table->settings->pool, mapping->outside);
 	const uint32_t dynamic = mapping->outside_port - NAT_FIRST_PORT, size = table->settings->block;
+	const uint32_t each = table->pool->blocks_each;
 	uint32_t number, host;
 	uint64_t *word, bit;
 
-	if (pool_number < 0 || mapping->outside_port < NAT_FIRST_PORT || dynamic / size >= table->blocks_each)
+	if (pool_number < 0 || mapping->outside_port < NAT_FIRST_PORT || dynamic / size >= each)
 		return false;
-	number = (uint32_t)pool_number * table->blocks_each + dynamic / size + 1;
+	number = (uint32_t)pool_number * each + dynamic / size + 1;
 	word = nat_port_bits(table, number, mapping->inside.protocol) + dynamic % size / NAT_WORD;
 	bit = UINT64_C(1) << dynamic % NAT_WORD;
-	if (*word & bit)
+	/* Where nobody has the block, that is a forward's. */
+	if (*(const volatile uint64_t *)word & bit)
 		return false;
-	host = table->blocks[number].host;
-	if (host == 0)
-		host = take_this_block(table, address, tags, number);
+	host = host_of_block(table, address, tags, number);
 	if (host == 0 || host != nat_host_find(table, address, tags))
 		return false;
 	if (table->blocks[number].used++ == 0)

@@ -12,7 +12,7 @@ enum { NAT_PROTOCOLS = 3, NAT_WORD = 64 /* ports in a word of bits */ };
 /* The number of an inside host; 0: it has no block. */
 uint32_t nat_host_find(const struct nat_table *table, uint32_t address, uint32_t tags);
 
-/* A host that has none yet, at an address that has some left; 0: none has.  It must then be given one. */
+/* A host that has none yet: with a block at an address that has some left; 0: none has. */
 uint32_t nat_host_make(struct nat_table *table, uint32_t address, uint32_t tags);
 
 /* The number in the pool of the address that a block is at. */

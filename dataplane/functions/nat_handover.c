@@ -76,4 +76,12 @@ static void end(struct connections *flows, const struct handover_record *record,
 	nat_connection_began(nat, flow, mapping);
 }
 
-struct handover nat_handover = {.fill = fill, .begin = begin, .end = end};
+static unsigned home(const struct handover *handover, const struct handover_record *record)
+{
+	struct headers headers;
+
+	memcpy(headers.key, record->key, sizeof(record->key));
+	return nat_table_home(inside_of(&headers, record).address, handover->tables.nb);
+}
+
+struct handover nat_handover = {.fill = fill, .begin = begin, .end = end, .home = home};

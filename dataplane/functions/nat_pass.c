@@ -326,13 +326,36 @@ static enum verdict pass_error_from_outside(struct nat *nat, struct nat_passing 
 
 /* ------- from inside ------- */
 
+/*
+ * Whether an end of the pool has its table at another queue, which is then to do the rest, and is told what the sender
+ * has outside.
+ */
+static bool goes_onward(const struct nat *nat, struct nat_passing *passing, const struct nat_end *end,
+			const struct connection *flow)
+{
+	const unsigned home = likely(nat->nb == 1) ? nat->number
+						   : nat_pool_home(nat->table.pool, end->address, end->port,
+								   end->protocol, nat->number);
+
+	if (likely(home == nat->number))
+		return false;
+	passing->onward = (uint8_t)(home + 1);
+	passing->turned = nat_outside_address(flow);
+	passing->turned_port = nat_outside_port(flow);
+	return true;
+}
+
 /* From inside to an address of the pool. */
 static __rte_noinline enum verdict pass_back(struct nat *nat, struct nat_passing *passing,
 					     const struct connection *flow)
 {
+	const struct nat_end end = passing_end(&passing->base, REWRITE_DESTINATION);
 	enum verdict verdict;
 
 	passing->back = true;
+	if (goes_onward(nat, passing, &end, flow))
+		return VERDICT_PASS;
+	change_end(passing, REWRITE_SOURCE, nat_outside_address(flow), nat_outside_port(flow));
 	passing->base.guess = 0;
 	set_passing_end(&passing->base, REWRITE_SOURCE, nat_outside_address(flow), nat_outside_port(flow));
 	verdict = ask_outside(nat, passing);
@@ -348,30 +371,41 @@ static inline enum verdict pass_from_inside(struct nat *nat, struct nat_passing 
 
 	if (unlikely(verdict != VERDICT_PASS))
 		return verdict;
+	if (unlikely(in_pool(nat, destination_of(&passing->base))))
+		return pass_back(nat, passing, flow);
 	change_end(passing, REWRITE_SOURCE, nat_outside_address(flow), nat_outside_port(flow));
-	return likely(!in_pool(nat, destination_of(&passing->base))) ? VERDICT_PASS : pass_back(nat, passing, flow);
+	return VERDICT_PASS;
+}
+
+/* What an error from inside quotes was sent to this end of the pool. */
+static void hide_sender(const struct nat *nat, struct nat_passing *passing, struct inspected *quoted, uint32_t address,
+			uint16_t port)
+{
+	const struct rewrite_place place = passing_place(&passing->base);
+
+	change_quoted(passing, quoted, REWRITE_DESTINATION, address, port);
+	if (is_inside(nat, address_in(passing->base.frame.headers.source)))
+		change_address(&place, REWRITE_SOURCE, address);
+	set_end(&quoted->headers, REWRITE_DESTINATION, address, port);
+	passing->changed = true;
 }
 
 /* RFC 5508, 4.2: an error about what was sent to inside; who sends it need not have a mapping of its own. */
 static enum verdict pass_error_from_inside(struct nat *nat, struct nat_passing *passing, struct inspected *quoted)
 {
-	const struct rewrite_place place = passing_place(&passing->base);
 	const struct connection *flow;
+	const struct nat_end end = end_of(&quoted->headers, REWRITE_SOURCE);
 	struct connection_key key;
 
 	connection_key_make(&nat->flows, quoted, &key);
 	flow = connections_find(&nat->flows, &key, 0, nat->tick);
 	if (flow == NULL || (key.source == flow->opener) != (flow->port == 1))
 		return VERDICT_DROP_unrelated;
-	change_quoted(passing, quoted, REWRITE_DESTINATION, nat_outside_address(flow), nat_outside_port(flow));
-	if (is_inside(nat, address_in(passing->base.frame.headers.source)))
-		change_address(&place, REWRITE_SOURCE, nat_outside_address(flow));
-	passing->changed = true;
-	if (!in_pool(nat, address_in(passing->base.frame.headers.destination)))
+	passing->back = in_pool(nat, address_in(passing->base.frame.headers.destination));
+	if (passing->back && goes_onward(nat, passing, &end, flow))
 		return VERDICT_PASS;
-	passing->back = true;
-	set_end(&quoted->headers, REWRITE_DESTINATION, nat_outside_address(flow), nat_outside_port(flow));
-	return pass_error_from_outside(nat, passing, quoted);
+	hide_sender(nat, passing, quoted, nat_outside_address(flow), nat_outside_port(flow));
+	return passing->back ? pass_error_from_outside(nat, passing, quoted) : VERDICT_PASS;
 }
 
 /* ------- bursts ------- */
@@ -387,6 +421,8 @@ static enum verdict look_at_error(struct nat *nat, struct nat_passing *passing, 
 	if (in == 1) {
 		if (!in_pool(nat, destination))
 			return VERDICT_PASS;
+		if (sound && passing->back)
+			hide_sender(nat, passing, &quoted, passing->turned, passing->turned_port);
 		return sound ? pass_error_from_outside(nat, passing, &quoted) : VERDICT_DROP_unrelated;
 	}
 	if (sound && is_inside(nat, address_in(quoted.headers.destination)))
@@ -441,12 +477,18 @@ static __rte_noinline enum verdict look_at_any(struct nat *nat, const struct rte
 	return look_for_flow(nat, passing, in);
 }
 
+static inline void begin_to_look(struct nat_passing *passing)
+{
+	passing->changed = passing->back = false;
+	passing->onward = 0;
+	passing->mapping = NULL;
+}
+
 static inline enum verdict look(struct nat *nat, const struct rte_mbuf *mbuf, struct nat_passing *passing, uint16_t in)
 {
 	enum verdict verdict;
 
-	passing->changed = passing->back = false;
-	passing->mapping = NULL;
+	begin_to_look(passing);
 	if (unlikely(!passing_is_plain(&passing->base, mbuf)))
 		return look_at_any(nat, mbuf, passing, in);
 	verdict = look_at_addresses(nat, source_of(&passing->base), destination_of(&passing->base), in, false);
@@ -462,6 +504,24 @@ void nat_look_from_inside(struct nat *nat, struct rte_mbuf *const *mbufs, struct
 	}
 	for (uint16_t i = RTE_MAX(nb_frames, PASSING_LAG) - PASSING_LAG; i < nb_frames; i++)
 		passing_guess(&burst[i].base, &nat->flows);
+}
+
+void nat_look_back(struct nat *nat, const struct rte_mbuf *mbuf, struct nat_passing *passing)
+{
+	enum verdict verdict;
+
+	begin_to_look(passing);
+	passing->back = true;
+	passing->turned = mbuf->hash.usr;
+	passing->turned_port = mbuf->vlan_tci;
+	verdict = passing_is_plain(&passing->base, mbuf) ? look_for_flow(nat, passing, 1)
+							 : look_at_any(nat, mbuf, passing, 1);
+	if (verdict == VERDICT_FLOW) {
+		change_end(passing, REWRITE_SOURCE, passing->turned, passing->turned_port);
+		set_passing_end(&passing->base, REWRITE_SOURCE, passing->turned, passing->turned_port);
+		verdict = find_inside(nat, passing);
+	}
+	passing->base.verdict = (uint8_t)verdict;
 }
 
 static inline bool has_flow(const struct nat_passing *burst, uint16_t number, uint16_t nb_frames)
@@ -491,7 +551,7 @@ void nat_look_from_outside(struct nat *nat, struct rte_mbuf *const *mbufs, struc
 static void note_first(struct nat *nat, const struct nat_passing *passing, uint64_t tsc)
 {
 	const unsigned network = passing->base.frame.headers.network;
-	struct fragment_way way = {.back = passing->back};
+	struct fragment_way way = {.back = passing->back, .mark = passing->onward};
 
 	memcpy(&way.source, passing->base.head + network + offsetof(struct rte_ipv4_hdr, src_addr), sizeof(way.source));
 	memcpy(&way.destination, passing->base.head + network + offsetof(struct rte_ipv4_hdr, dst_addr),
@@ -511,6 +571,9 @@ static enum verdict pass_later(struct nat *nat, struct nat_passing *passing, uin
 
 	if (verdict != VERDICT_PASS)
 		return verdict;
+	passing->onward = (uint8_t)way.mark;
+	if (way.mark != 0)
+		return VERDICT_PASS;
 	change_address(&place, REWRITE_SOURCE, ntohl(way.source));
 	change_address(&place, REWRITE_DESTINATION, ntohl(way.destination));
 	passing->back = way.back;

@@ -17,6 +17,9 @@ struct nat_passing {
 	uint32_t chain;		     /* where that is looked for */
 	uint64_t changes;	     /* of the table, before */
 	bool changed, back;
+	uint8_t onward;	 /* 1 and the queue that is to do the rest, of one to inside by the pool; 0: this one did */
+	uint32_t turned; /* what its sender has outside: for that queue */
+	uint16_t turned_port;
 	struct inspected first; /* of a first fragment: as it came */
 };
 
@@ -25,6 +28,10 @@ void nat_look_from_inside(struct nat *nat, struct rte_mbuf *const *mbufs, struct
 			  uint16_t nb_frames);
 void nat_look_from_outside(struct nat *nat, struct rte_mbuf *const *mbufs, struct nat_passing *burst,
 			   uint16_t nb_frames);
+
+/* Of one from an inside host of another queue, on its way back inside, as it came; the packet buffer says what its
+ * sender has outside (hash.usr, vlan_tci). */
+void nat_look_back(struct nat *nat, const struct rte_mbuf *mbuf, struct nat_passing *passing);
 
 /* What becomes of it, in the order in which frames came. */
 enum verdict nat_decide(struct nat *nat, struct nat_passing *passing, uint16_t in, uint64_t tsc);

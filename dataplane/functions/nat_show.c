@@ -27,20 +27,31 @@ static const char *protocol_name(uint8_t protocol)
 	return protocol == IPPROTO_TCP ? "tcp" : protocol == IPPROTO_UDP ? "udp" : "icmp";
 }
 
-void nat_table_describe(const struct nat_table *table, json_t *counters)
+static uint32_t mapped_in(const struct nat_tables *nats)
 {
-	json_object_set_new(
-		counters, "mappings",
-		json_pack("{s:I, s:I}", "known", (json_int_t)table->mapped, "made", (json_int_t)table->made));
-	json_object_set_new(counters, "blocks",
-			    json_pack("{s:I, s:I, s:I}", "taken", (json_int_t)table->taken, "most",
-				      (json_int_t)table->nb_blocks, "events", (json_int_t)table->nb_events));
+	uint32_t mapped = 0;
+
+	for (unsigned i = 0; i < nats->nb; i++)
+		mapped += nats->tables[i]->mapped;
+	return mapped;
 }
 
-static json_t *show_mappings(const struct nat_table *table, unsigned most)
+void nat_tables_describe(const struct nat_tables *nats, json_t *counters)
 {
-	json_t *rows = json_array();
+	const struct nat_pool *pool = nats->tables[0]->pool;
+	json_int_t made = 0;
 
+	for (unsigned i = 0; i < nats->nb; i++)
+		made += (json_int_t)nats->tables[i]->made;
+	json_object_set_new(counters, "mappings",
+			    json_pack("{s:I, s:I}", "known", (json_int_t)mapped_in(nats), "made", made));
+	json_object_set_new(counters, "blocks",
+			    json_pack("{s:I, s:I, s:I}", "taken", (json_int_t)pool->taken, "most",
+				      (json_int_t)pool->nb_blocks, "events", (json_int_t)pool->nb_events));
+}
+
+static void add_mappings(const struct nat_table *table, json_t *rows, unsigned most)
+{
 	for (uint32_t number = 1; number <= table->most_mappings && json_array_size(rows) < most; number++) {
 		const struct nat_mapping mapping = *(const volatile struct nat_mapping *)&table->mappings[number];
 		char inside[END_TEXT], outside[END_TEXT];
@@ -55,7 +66,15 @@ static json_t *show_mappings(const struct nat_table *table, unsigned most)
 					"vlan", (int)(mapping.inside.tags >> 16) & ~HEADERS_VLAN, "connections",
 					(json_int_t)mapping.references - mapping.fixed, "forward", mapping.fixed));
 	}
-	return json_pack("{s:I, s:o}", "total", (json_int_t)table->mapped, "rows", rows);
+}
+
+static json_t *show_mappings(const struct nat_tables *nats, unsigned most)
+{
+	json_t *rows = json_array();
+
+	for (unsigned i = 0; i < nats->nb; i++)
+		add_mappings(nats->tables[i], rows, most);
+	return json_pack("{s:I, s:o}", "total", (json_int_t)mapped_in(nats), "rows", rows);
 }
 
 static json_t *show_block(const char *inside_of, uint32_t inside, uint32_t tags, uint32_t outside, uint32_t first,
@@ -69,44 +88,46 @@ static json_t *show_block(const char *inside_of, uint32_t inside, uint32_t tags,
 			 "outside", address, "first", (int)first, "last", (int)(first + size - 1));
 }
 
-static json_t *show_blocks(const struct nat_table *table, unsigned most)
+static json_t *show_blocks(const struct nat_tables *nats, unsigned most)
 {
-	const struct nat_prefixes *pool = &table->settings->pool;
+	const struct nat_pool *all = nats->tables[0]->pool;
+	const struct nat_prefixes *pool = &all->settings->pool;
 	json_t *rows = json_array();
 	uint32_t number = 1;
 
 	for (unsigned i = 0; i < pool->nb; i++)
 		for (uint32_t address = 0; address <= ~pool->list[i].mask; address++)
-			for (uint32_t at = 0; at < table->blocks_each; at++, number++) {
-				const struct nat_block block =
-					*(const volatile struct nat_block *)&table->blocks[number];
+			for (uint32_t at = 0; at < all->blocks_each; at++, number++) {
+				const uint8_t owner = atomic_load_explicit(&all->owners[number], memory_order_relaxed);
+				const struct nat_block block = *(const volatile struct nat_block *)&all->blocks[number];
+				const struct nat_host *host;
 				json_t *row;
 
-				if (block.host == 0 || json_array_size(rows) >= most)
+				if (owner == 0 || block.host == 0 || json_array_size(rows) >= most)
 					continue;
-				row = show_block("host", table->hosts[block.host].address,
-						 table->hosts[block.host].tags, pool->list[i].address + address,
-						 NAT_FIRST_PORT + at * table->settings->block, table->settings->block);
+				host = &nats->tables[owner - 1]->hosts[block.host];
+				row = show_block("host", host->address, host->tags, pool->list[i].address + address,
+						 NAT_FIRST_PORT + at * all->settings->block, all->settings->block);
 				json_object_set_new(row, "ports", json_integer(block.used));
 				json_array_append_new(rows, row);
 			}
-	return json_pack("{s:I, s:o}", "total", (json_int_t)table->taken, "rows", rows);
+	return json_pack("{s:I, s:o}", "total", (json_int_t)all->taken, "rows", rows);
 }
 
 /* The newest first.  One that was overwritten meanwhile has another number. */
-static json_t *show_events(const struct nat_table *table, unsigned most)
+static json_t *show_events(const struct nat_pool *pool, unsigned most)
 {
-	const uint64_t last = atomic_load_explicit(&table->nb_events, memory_order_acquire);
+	const uint64_t last = atomic_load_explicit(&pool->nb_events, memory_order_acquire);
 	json_t *rows = json_array();
 
 	for (uint64_t number = last; number > 0 && last - number < NAT_EVENTS && json_array_size(rows) < most;
 	     number--) {
-		const struct nat_event event = *(const volatile struct nat_event *)&table->events[number % NAT_EVENTS];
+		const struct nat_event event = *(const volatile struct nat_event *)&pool->events[number % NAT_EVENTS];
 		json_t *row;
 
 		if (event.number != number)
 			break;
-		row = show_block("host", event.inside, event.tags, event.outside, event.first, table->settings->block);
+		row = show_block("host", event.inside, event.tags, event.outside, event.first, pool->settings->block);
 		json_object_set_new(row, "event", json_string(event.taken ? "taken" : "given_back"));
 		json_object_set_new(row, "number", json_integer((json_int_t)event.number));
 		json_object_set_new(row, "time", json_integer((json_int_t)event.time));
@@ -115,9 +136,9 @@ static json_t *show_events(const struct nat_table *table, unsigned most)
 	return json_pack("{s:I, s:o}", "total", (json_int_t)RTE_MIN(last, (uint64_t)NAT_EVENTS), "rows", rows);
 }
 
-void nat_table_show(const struct nat_table *table, json_t *tables, unsigned most)
+void nat_tables_show(const struct nat_tables *nats, json_t *tables, unsigned most)
 {
-	json_object_set_new(tables, "mappings", show_mappings(table, most));
-	json_object_set_new(tables, "blocks", show_blocks(table, most));
-	json_object_set_new(tables, "block_events", show_events(table, most));
+	json_object_set_new(tables, "mappings", show_mappings(nats, most));
+	json_object_set_new(tables, "blocks", show_blocks(nats, most));
+	json_object_set_new(tables, "block_events", show_events(nats->tables[0]->pool, most));
 }

@@ -167,12 +167,9 @@ void nat_table_release(struct nat_table *table, struct nat_mapping *mapping, uin
 
 /* ------- start and end ------- */
 
-/* Of a forward: its port is no host's. */
 static void add_forward(struct nat_table *table, const struct nat_forward *forward)
 {
-	const uint32_t number = table->free_mapping, size = table->settings->block;
-	const int64_t pool_number = nat_prefixes_find(&table->settings->pool, forward->address);
-	const uint32_t dynamic = forward->port - NAT_FIRST_PORT;
+	const uint32_t number = table->free_mapping;
 	struct nat_mapping *mapping = &table->mappings[number];
 
 	table->free_mapping = mapping->next_inside;
@@ -184,12 +181,6 @@ static void add_forward(struct nat_table *table, const struct nat_forward *forwa
 		.references = 1,
 	};
 	chain_up(table, number);
-	if (forward->port >= NAT_FIRST_PORT && dynamic / size < table->blocks_each) {
-		const uint32_t block = (uint32_t)pool_number * table->blocks_each + dynamic / size + 1;
-
-		nat_port_bits(table, block, forward->protocol)[dynamic % size / NAT_WORD] |= UINT64_C(1)
-											     << dynamic % NAT_WORD;
-	}
 }
 
 static void *take_memory(const char *name, uint64_t count, size_t size)
@@ -207,28 +198,23 @@ static void link_up(struct nat_table *table)
 		table->hosts[number].next = table->free_host;
 		table->free_host = number;
 	}
-	for (uint32_t number = table->nb_blocks; number > 0; number--) {
-		uint32_t *first = &table->free_blocks[nat_block_pool(table, number)];
-
-		table->blocks[number].next = *first;
-		*first = number;
-	}
+	table->blocks[table->waiting] = (struct nat_block){.next = table->waiting, .previous = table->waiting};
 }
 
-int nat_table_open(struct nat_table *table, const struct nat_settings *settings, uint32_t connections)
+int nat_table_open(struct nat_table *table, struct nat_pool *pool, unsigned number, uint32_t connections)
 {
-	const uint32_t each = (UINT16_MAX + 1 - NAT_FIRST_PORT) / settings->block;
-	const uint32_t blocks = each * settings->pool.addresses;
-	const uint32_t mappings = connections + 1 + settings->nb_forwards;
-	const uint32_t chains = rte_align32pow2(2 * mappings), host_chains = rte_align32pow2(blocks + 1);
+	const struct nat_settings *settings = pool->settings;
+	const uint32_t mappings = connections + 1 + settings->nb_forwards, hosts = pool->nb_blocks;
+	const uint32_t chains = rte_align32pow2(2 * mappings), host_chains = rte_align32pow2(hosts + 1);
 
 	*table = (struct nat_table){
 		.settings = settings,
+		.pool = pool,
+		.number = number,
+		.blocks = pool->blocks,
+		.waiting = pool->nb_blocks + 1 + number,
 		.most_mappings = mappings,
-		.nb_hosts = blocks,
-		.nb_blocks = blocks,
-		.left = blocks,
-		.blocks_each = each,
+		.nb_hosts = hosts,
 		.mapping_mask = chains - 1,
 		.host_mask = host_chains - 1,
 		.hold = (uint32_t)(rte_get_tsc_hz() * NAT_HOLD_SECONDS >> CONNECTION_TICK_SHIFT),
@@ -236,23 +222,19 @@ int nat_table_open(struct nat_table *table, const struct nat_settings *settings,
 	if (getrandom(table->secret, sizeof(table->secret), GRND_NONBLOCK) != sizeof(table->secret))
 		table->secret[0] = rte_rdtsc();
 	table->mappings = take_memory("nat mappings", mappings + 1, sizeof(*table->mappings));
-	table->hosts = take_memory("nat hosts", blocks + 1, sizeof(*table->hosts));
-	table->blocks = take_memory("nat blocks", blocks + 1, sizeof(*table->blocks));
-	table->bits = take_memory("nat ports", (uint64_t)blocks * NAT_PROTOCOLS * (settings->block / NAT_WORD),
-				  sizeof(uint64_t));
+	table->hosts = take_memory("nat hosts", hosts + 1, sizeof(*table->hosts));
 	table->by_inside = take_memory("nat inside", chains, sizeof(uint32_t));
 	table->by_outside = take_memory("nat outside", chains, sizeof(uint32_t));
 	table->by_host = take_memory("nat by host", host_chains, sizeof(uint32_t));
-	table->free_blocks = take_memory("nat free", settings->pool.addresses + 1, sizeof(uint32_t));
-	if (table->mappings == NULL || table->hosts == NULL || table->blocks == NULL || table->bits == NULL ||
-	    table->by_inside == NULL || table->by_outside == NULL || table->by_host == NULL ||
-	    table->free_blocks == NULL) {
-		log_error("no memory for %u mappings and %u blocks of ports; use a larger --memory", mappings, blocks);
+	if (table->mappings == NULL || table->hosts == NULL || table->by_inside == NULL || table->by_outside == NULL ||
+	    table->by_host == NULL) {
+		log_error("no memory for %u mappings of %u hosts; use a larger --memory", mappings, hosts);
 		return -ENOMEM;
 	}
 	link_up(table);
 	for (unsigned i = 0; i < settings->nb_forwards; i++)
-		add_forward(table, &settings->forwards[i]);
+		if (nat_table_home(settings->forwards[i].inside, pool->nb_tables) == number)
+			add_forward(table, &settings->forwards[i]);
 	return 0;
 }
 
@@ -260,11 +242,107 @@ void nat_table_close(struct nat_table *table)
 {
 	rte_free(table->mappings);
 	rte_free(table->hosts);
-	rte_free(table->blocks);
-	rte_free(table->bits);
 	rte_free(table->by_inside);
 	rte_free(table->by_outside);
 	rte_free(table->by_host);
-	rte_free(table->free_blocks);
 	*table = (struct nat_table){.mappings = NULL};
+}
+
+/* ------- the pool ------- */
+
+/* Where a forward is looked for first. */
+static unsigned forward_place(uint32_t address, uint16_t port, uint8_t protocol)
+{
+	return (unsigned)(hash_mix(address ^ HASH_0, ((uint64_t)port << 8 | protocol) ^ HASH_2) % NAT_FORWARD_PLACES);
+}
+
+/* Its port is no host's. */
+static void keep_for_forward(struct nat_pool *pool, unsigned number)
+{
+	const struct nat_forward *forward = &pool->settings->forwards[number];
+	const struct nat_table table = {.settings = pool->settings, .pool = pool};
+	const int64_t pool_number = nat_prefixes_find(&pool->settings->pool, forward->address);
+	const uint32_t dynamic = forward->port - NAT_FIRST_PORT, size = pool->settings->block;
+	unsigned place = forward_place(forward->address, forward->port, forward->protocol);
+
+	while (pool->forwards[place] != 0)
+		place = (place + 1) % NAT_FORWARD_PLACES;
+	pool->forwards[place] = (uint8_t)(number + 1);
+	if (forward->port >= NAT_FIRST_PORT && dynamic / size < pool->blocks_each) {
+		const uint32_t block = (uint32_t)pool_number * pool->blocks_each + dynamic / size + 1;
+
+		nat_port_bits(&table, block, forward->protocol)[dynamic % size / NAT_WORD] |= UINT64_C(1)
+											      << dynamic % NAT_WORD;
+	}
+}
+
+int nat_pool_open(struct nat_pool *pool, const struct nat_settings *settings, unsigned nb_tables)
+{
+	const uint32_t each = (UINT16_MAX + 1 - NAT_FIRST_PORT) / settings->block;
+	const uint32_t blocks = each * settings->pool.addresses;
+
+	*pool = (struct nat_pool){
+		.settings = settings, .nb_tables = nb_tables, .nb_blocks = blocks, .left = blocks, .blocks_each = each};
+	rte_spinlock_init(&pool->lock);
+	pool->blocks = take_memory("nat blocks", blocks + 1 + nb_tables, sizeof(*pool->blocks));
+	pool->bits = take_memory("nat ports", (uint64_t)blocks * NAT_PROTOCOLS * (settings->block / NAT_WORD),
+				 sizeof(uint64_t));
+	pool->owners = take_memory("nat owners", blocks + 1, sizeof(*pool->owners));
+	pool->free_blocks = take_memory("nat free", settings->pool.addresses + 1, sizeof(uint32_t));
+	if (pool->blocks == NULL || pool->bits == NULL || pool->owners == NULL || pool->free_blocks == NULL) {
+		log_error("no memory for %u blocks of ports; use a larger --memory", blocks);
+		return -ENOMEM;
+	}
+	for (uint32_t number = blocks; number > 0; number--) {
+		uint32_t *first = &pool->free_blocks[(number - 1) / each];
+
+		pool->blocks[number].next = *first;
+		*first = number;
+	}
+	for (unsigned i = 0; i < settings->nb_forwards; i++)
+		keep_for_forward(pool, i);
+	return 0;
+}
+
+void nat_pool_close(struct nat_pool *pool)
+{
+	rte_free(pool->blocks);
+	rte_free(pool->bits);
+	rte_free((void *)pool->owners);
+	rte_free(pool->free_blocks);
+	*pool = (struct nat_pool){.settings = NULL};
+}
+
+static const struct nat_forward *forward_at(const struct nat_pool *pool, uint32_t address, uint16_t port,
+					    uint8_t protocol)
+{
+	unsigned place = forward_place(address, port, protocol);
+
+	for (; pool->forwards[place] != 0; place = (place + 1) % NAT_FORWARD_PLACES) {
+		const struct nat_forward *forward = &pool->settings->forwards[pool->forwards[place] - 1];
+
+		if (forward->address == address && forward->port == port && forward->protocol == protocol)
+			return forward;
+	}
+	return NULL;
+}
+
+unsigned nat_pool_home(const struct nat_pool *pool, uint32_t address, uint16_t port, uint8_t protocol,
+		       unsigned otherwise)
+{
+	const int64_t pool_number = nat_prefixes_find(&pool->settings->pool, address);
+	const uint32_t dynamic = (uint32_t)port - NAT_FIRST_PORT, at = dynamic / pool->settings->block;
+	const struct nat_forward *forward;
+	uint8_t owner;
+
+	if (pool_number < 0)
+		return otherwise;
+	forward = forward_at(pool, address, port, protocol);
+	if (forward != NULL)
+		return nat_table_home(forward->inside, pool->nb_tables);
+	if (port < NAT_FIRST_PORT || at >= pool->blocks_each)
+		return otherwise;
+	owner = atomic_load_explicit(&pool->owners[(uint32_t)pool_number * pool->blocks_each + at + 1],
+				     memory_order_relaxed);
+	return owner != 0 ? owner - 1u : otherwise;
 }

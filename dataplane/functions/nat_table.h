@@ -4,8 +4,9 @@
  * hosts have them from.  A host has all of its blocks at one address (RFC 4787, REQ-2), and a bounded number (RFC 6888,
  * REQ-4).  A block whose last port is free again stays with its host for two minutes (RFC 6888, REQ-8).
  *
- * All memory is taken at once.  Owned by the forwarding thread.  Another one may make tables of it; what it reads while
- * that changes may be of two moments.  Addresses and ports are in the machine's order.
+ * All memory is taken at once.  A table is a forwarding thread's; where there are several, each inside host has one of
+ * them, and they have the pool in common.  Another thread may make tables of it; what it reads while that changes may
+ * be of two moments.  Addresses and ports are in the machine's order.
  */
 #ifndef TAILRACE_FUNCTIONS_NAT_TABLE_H
 #define TAILRACE_FUNCTIONS_NAT_TABLE_H
@@ -17,6 +18,7 @@
 #include <jansson.h>
 #include <rte_common.h>
 #include <rte_prefetch.h>
+#include <rte_spinlock.h>
 
 #include "connections.h"
 
@@ -24,6 +26,7 @@ enum {
 	NAT_PREFIXES = 16,
 	NAT_ADDRESSES = 1024, /* of the pool, at most */
 	NAT_FORWARDS = 64,
+	NAT_FORWARD_PLACES = 256,
 	NAT_HOST_BLOCKS = 16, /* at most */
 	NAT_FIRST_PORT = 1024,
 	NAT_EVENTS = 1024, /* blocks taken and given back, the last so many */
@@ -100,24 +103,50 @@ struct nat_event {
 	bool taken; /* or given back */
 };
 
+/*
+ * The blocks of all tables: a host's table takes one that is free, and then it, its ports and its place in a list are
+ * that table's until it gives it back.  Blocks are taken and given back under the lock: a host has some at most, each
+ * for hundreds of ports.
+ */
+struct nat_pool {
+	const struct nat_settings *settings;
+	struct nat_block *blocks; /* behind them, for each table, who holds its list of those that wait */
+	uint64_t *bits;		  /* the ports of each block that are taken: TCP's, UDP's, ICMP's */
+	_Atomic uint8_t *owners;  /* of each block 1 and the number of the table; 0: it is free */
+	uint32_t *free_blocks;	  /* by address: the first; 0: none */
+	uint32_t nb_blocks, blocks_each;
+	unsigned nb_tables;
+	rte_spinlock_t lock;
+	_Atomic uint32_t left, taken; /* left: free blocks */
+	_Atomic uint64_t nb_events;
+	struct nat_event events[NAT_EVENTS];
+	uint8_t forwards[NAT_FORWARD_PLACES]; /* by hash of the outside end: 1 and the number of the forward */
+};
+
+/* Of the inside hosts that belong to one queue. */
 struct nat_table {
 	const struct nat_settings *settings;
+	struct nat_pool *pool;
+	unsigned number;
 	struct nat_mapping *mappings; /* 0 is none's */
 	struct nat_host *hosts;
-	struct nat_block *blocks;		    /* 0 holds the list of those that wait */
-	uint64_t *bits;				    /* the ports of each block that are taken: TCP's, UDP's, ICMP's */
+	struct nat_block *blocks;		    /* the pool's */
+	uint32_t waiting;			    /* the number that holds the list of those that wait */
 	uint32_t *by_inside, *by_outside, *by_host; /* chains, by hash */
-	uint32_t *free_blocks;			    /* by address: the first; 0: none */
 	uint32_t mapping_mask, host_mask;
-	uint32_t most_mappings, nb_hosts, nb_blocks, blocks_each;
-	uint32_t free_mapping, free_host, left; /* left: free blocks */
+	uint32_t most_mappings, nb_hosts;
+	uint32_t free_mapping, free_host;
 	uint64_t secret[2], random;
 	uint32_t hold;	  /* ticks */
 	uint64_t changes; /* mappings made and ended */
-	_Atomic uint32_t mapped, taken;
+	_Atomic uint32_t mapped;
 	_Atomic uint64_t made;
-	_Atomic uint64_t nb_events;
-	struct nat_event events[NAT_EVENTS];
+};
+
+/* Those of a function: a table for each of its queues. */
+struct nat_tables {
+	const struct nat_table *tables[FUNCTION_QUEUES];
+	unsigned nb;
 };
 
 /* The number of an address of these; -1: it is none of them. */
@@ -138,8 +167,24 @@ static inline uint32_t nat_hash(const struct nat_table *table, const struct nat_
 	return (uint32_t)(hash_mix(hash, HASH_3) >> 32);
 }
 
-/* With room for a mapping of each of so many connections.  Returns 0, or -errno after logging. */
-int nat_table_open(struct nat_table *table, const struct nat_settings *settings, uint32_t connections);
+/* Which of so many tables an inside host has. */
+static inline unsigned nat_table_home(uint32_t address, unsigned nb_tables)
+{
+	return (unsigned)((hash_mix(address ^ HASH_0, HASH_1) >> 32) * nb_tables >> 32);
+}
+
+/* The table that has an end of the pool, or `otherwise` where none has.  From any thread. */
+unsigned nat_pool_home(const struct nat_pool *pool, uint32_t address, uint16_t port, uint8_t protocol,
+		       unsigned otherwise);
+
+/* Returns 0, or -ENOMEM after logging. */
+int nat_pool_open(struct nat_pool *pool, const struct nat_settings *settings, unsigned nb_tables);
+
+void nat_pool_close(struct nat_pool *pool);
+
+/* With room for a mapping of each of so many connections, and the pool, of which it is the table of this number.
+ * Returns 0, or -errno after logging. */
+int nat_table_open(struct nat_table *table, struct nat_pool *pool, unsigned number, uint32_t connections);
 
 void nat_table_close(struct nat_table *table);
 
@@ -195,7 +240,7 @@ void nat_table_release(struct nat_table *table, struct nat_mapping *mapping, uin
 void nat_table_sweep(struct nat_table *table, uint32_t tick);
 
 /* From any thread: add counters; add tables with so many rows each. */
-void nat_table_describe(const struct nat_table *table, json_t *counters);
-void nat_table_show(const struct nat_table *table, json_t *tables, unsigned most);
+void nat_tables_describe(const struct nat_tables *nats, json_t *counters);
+void nat_tables_show(const struct nat_tables *nats, json_t *tables, unsigned most);
 
 #endif

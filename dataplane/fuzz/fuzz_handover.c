@@ -26,17 +26,17 @@ int LLVMFuzzerInitialize(int *argc, char ***argv)
 
 static void check_tables(void)
 {
-	const struct nat_table *table = &the_nat.table;
+	const struct nat_table *table = &nats[0].table;
 	uint32_t used = 0, references = 0, connections = 0, begun = 0, ports = 0, dynamic = 0;
 
-	for (uint32_t number = 1; number <= the_nat.flows.most; number++) {
-		const struct connection *flow = &the_nat.flows.flows[number];
+	for (uint32_t number = 1; number <= nats[0].flows.most; number++) {
+		const struct connection *flow = &nats[0].flows.flows[number];
 
 		if (flow->state == CONNECTION_none)
 			continue;
 		used++;
-		begun += flow->port == 0 && nat_mapping_of(&the_nat, flow)->host != 0;
-		check(nat_mapping_of(&the_nat, flow)->references > 0);
+		begun += flow->port == 0 && nat_mapping_of(&nats[0], flow)->host != 0;
+		check(nat_mapping_of(&nats[0], flow)->references > 0);
 	}
 	for (uint32_t number = 1; number <= table->most_mappings; number++) {
 		const struct nat_mapping *mapping = &table->mappings[number];
@@ -46,9 +46,9 @@ static void check_tables(void)
 	}
 	for (uint32_t number = 1; number <= table->nb_hosts; number++)
 		connections += table->hosts[number].nb_blocks > 0 ? table->hosts[number].connections : 0;
-	for (uint32_t number = 1; number <= table->nb_blocks; number++)
+	for (uint32_t number = 1; number <= table->pool->nb_blocks; number++)
 		ports += table->blocks[number].used;
-	check(used == the_nat.flows.used && used <= CONNECTIONS && references == used);
+	check(used == nats[0].flows.used && used <= CONNECTIONS && references == used);
 	check(connections == begun && ports == dynamic);
 }
 
@@ -91,21 +91,21 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 			shape(&record, data + 1);
 		if (data[0] & 2)
 			record.seen = tick - (data[0] >> 2);
-		the_nat.tick = tick;
+		nats[0].tick = tick;
 		check(handover_take_one(&nat_handover, &record, tick) < HANDOVER_NB_RESULTS);
 		check_tables();
 	}
 	/* Nothing is left for the next input. */
 	now += (uint64_t)LONGEST * 2 * rte_get_tsc_hz();
 	tick = connections_tick(now);
-	the_nat.tick = tick;
+	nats[0].tick = tick;
 	for (unsigned i = 0; i < CONNECTIONS; i++)
-		connections_sweep(&the_nat.flows, tick + i);
-	check(the_nat.flows.used == 0, "a flow does not age");
+		connections_sweep(&nats[0].flows, tick + i);
+	check(nats[0].flows.used == 0, "a flow does not age");
 	check_tables();
-	the_nat.tick += the_nat.table.hold + 2;
-	for (uint32_t i = 0; i <= the_nat.table.nb_blocks; i++)
-		nat_table_sweep(&the_nat.table, the_nat.tick);
-	check(the_nat.table.taken == 0, "a block is lost");
+	nats[0].tick += nats[0].table.hold + 2;
+	for (uint32_t i = 0; i <= nats[0].table.pool->nb_blocks; i++)
+		nat_table_sweep(&nats[0].table, nats[0].tick);
+	check(nats[0].table.pool->taken == 0, "a block is lost");
 	return 0;
 }

@@ -27,7 +27,7 @@ int LLVMFuzzerInitialize(int *argc, char ***argv)
 /* Each connection has a mapping, and each mapping that is no forward a port of a block of its host. */
 static void check_table(void)
 {
-	const struct nat_table *table = &the_nat.table;
+	const struct nat_table *table = &nats[0].table;
 	unsigned references = 0, ports = 0, mapped = 0, taken = 0, bits = 0;
 
 	for (uint32_t number = 1; number <= table->most_mappings; number++) {
@@ -40,15 +40,15 @@ static void check_table(void)
 		check(nat_table_inside(table, &mapping->inside) == mapping);
 		check(mapping->fixed || table->hosts[mapping->host].address == mapping->inside.address);
 	}
-	for (uint32_t number = 1; number <= table->nb_blocks; number++) {
+	for (uint32_t number = 1; number <= table->pool->nb_blocks; number++) {
 		taken += table->blocks[number].host != 0;
 		ports += table->blocks[number].host != 0 ? table->blocks[number].used : 0;
 	}
-	for (uint32_t word = 0; word < table->nb_blocks * 3; word++)
-		bits += (unsigned)__builtin_popcountll(table->bits[word]);
-	check(references == the_nat.flows.used && references <= CONNECTIONS);
+	for (uint32_t word = 0; word < table->pool->nb_blocks * 3; word++)
+		bits += (unsigned)__builtin_popcountll(table->pool->bits[word]);
+	check(references == nats[0].flows.used && references <= CONNECTIONS);
 	check(mapped == table->mapped && ports == mapped - FORWARDS && bits == ports);
-	check(taken == table->taken && taken + table->left == table->nb_blocks);
+	check(taken == table->pool->taken && taken + table->pool->left == table->pool->nb_blocks);
 }
 
 static size_t take(const uint8_t *data, size_t size, uint64_t *now)
@@ -60,10 +60,10 @@ static size_t take(const uint8_t *data, size_t size, uint64_t *now)
 
 	*now += fallen.quarters * (rte_get_tsc_hz() >> 2);
 	burst[0] = fallen.mbuf;
-	nb_out = nat_translate(&the_nat, burst, 1, fallen.in, *now);
+	nb_out = nat_translate(&nats[0], burst, 1, fallen.in, *now);
 	if (nat.keeping->pending(0)) {
 		check(nb_out == 0 && fallen.in == 0);
-		nb_out = nat_translate(&the_nat, burst, 0, 1, *now);
+		nb_out = nat_translate(&nats[0], burst, 0, 1, *now);
 	}
 	if (nb_out == 1)
 		check_left(burst[0], &fallen, HEADERS_IPV4);
@@ -81,11 +81,11 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 		size -= taken;
 	}
 	check_table();
-	the_nat.tick = connections_tick(now + (LONGEST + 60) * rte_get_tsc_hz());
-	age(&the_nat.flows, &now);
+	nats[0].tick = connections_tick(now + (LONGEST + 60) * rte_get_tsc_hz());
+	age(&nats[0].flows, &now);
 	now += (NAT_HOLD_SECONDS + 1) * rte_get_tsc_hz();
 	for (unsigned i = 0; i < CONNECTIONS * 4; i++)
-		nat_table_sweep(&the_nat.table, connections_tick(now));
-	check(the_nat.table.taken == 0, "a block is not given back");
+		nat_table_sweep(&nats[0].table, connections_tick(now));
+	check(nats[0].table.pool->taken == 0, "a block is not given back");
 	return 0;
 }

@@ -67,14 +67,14 @@ static void wait_seconds(unsigned seconds)
 static enum verdict pass(struct frame *frame, uint16_t in)
 {
 	struct rte_mbuf *burst[FUNCTION_ROOM] = {rte_pktmbuf_alloc(pool)};
-	struct nat_counters before = the_nat.counters[in];
+	struct nat_counters before = nats[0].counters[in];
 	uint16_t nb_out;
 
 	memcpy(rte_pktmbuf_append(burst[0], frame->length), frame->bytes, frame->length);
-	nb_out = nat_translate(&the_nat, burst, 1, in, now);
+	nb_out = nat_translate(&nats[0], burst, 1, in, now);
 	if (nb_out == 0 && nat.keeping->pending(0)) {
 		assert_int_equal(in, 0);
-		nb_out = nat_translate(&the_nat, burst, 0, 1, now);
+		nb_out = nat_translate(&nats[0], burst, 0, 1, now);
 	}
 	if (nb_out == 1) {
 		assert_int_equal(rte_pktmbuf_pkt_len(burst[0]), frame->length);
@@ -83,7 +83,7 @@ static enum verdict pass(struct frame *frame, uint16_t in)
 		return VERDICT_PASS;
 	}
 	for (unsigned why = 0; why < VERDICTS; why++)
-		if (the_nat.counters[in].drops[why] != before.drops[why])
+		if (nats[0].counters[in].drops[why] != before.drops[why])
 			return why;
 	fail();
 	return VERDICT_PASS;
@@ -136,7 +136,7 @@ static void an_inside_end_has_one_outside_whomever_it_sends_to(void **state)
 	assert_int_not_equal(other.from, first.from);
 	assert_int_equal(first.from % 2, 0);
 	assert_int_equal(other.from % 2, 1);
-	assert_int_equal(the_nat.table.mapped, 2 + 2); /* and the forwards */
+	assert_int_equal(nats[0].table.mapped, 2 + 2); /* and the forwards */
 }
 
 static void answers_come_back(void **state)
@@ -190,8 +190,8 @@ static void checksums_hold_for_any_ports(void **state)
 
 		assert_true(out.from >= NAT_FIRST_PORT);
 		wait_seconds(3);
-		connections_sweep(&the_nat.flows, connections_tick(now));
-		nat_table_sweep(&the_nat.table, connections_tick(now));
+		connections_sweep(&nats[0].flows, connections_tick(now));
+		nat_table_sweep(&nats[0].table, connections_tick(now));
 	}
 }
 
@@ -237,8 +237,8 @@ static void a_mapping_ends_with_its_last_connection(void **state)
 	expect(PASS, 0, udp(HOST, 2000, SERVER, 53));
 	wait_seconds(301);
 	expect(DROP_unmapped, 1, udp(SERVER, 53, out.source, out.from));
-	assert_int_equal(the_nat.table.mapped, 2);
-	assert_int_equal(the_nat.flows.used, 0);
+	assert_int_equal(nats[0].table.mapped, 2);
+	assert_int_equal(nats[0].flows.used, 0);
 }
 
 /* ------- blocks ------- */
@@ -250,7 +250,7 @@ static void a_host_has_as_many_blocks_as_it_may(void **state)
 		expect(PASS, 0, icmp(HOST, SERVER, 8, i));
 	/* The table is full; the oldest gave way, and its port is free again. */
 	expect(PASS, 0, icmp(HOST, SERVER, 8, 1000));
-	assert_true(the_nat.table.taken <= 2 && the_nat.flows.gave_way == 1);
+	assert_true(nats[0].table.pool->taken <= 2 && nats[0].flows.gave_way == 1);
 	assert_null(nat.set("host-connections", "40"));
 }
 
@@ -267,32 +267,32 @@ static void a_host_has_as_many_connections_as_it_may(void **state)
 static void a_block_stays_with_its_host_for_two_minutes(void **state)
 {
 	const struct seen out = sent(tcp(HOST, 2000, SERVER, 80, SYN), 0);
-	const uint64_t events = the_nat.table.nb_events;
+	const uint64_t events = nats[0].table.pool->nb_events;
 
-	assert_int_equal(the_nat.table.taken, 1);
+	assert_int_equal(nats[0].table.pool->taken, 1);
 	assert_int_equal(events, 1);
 	expect(PASS, 1, tcp(SERVER, 80, out.source, out.from, RST | ACK));
 	wait_seconds(11);
 	for (unsigned i = 0; i < CONNECTIONS; i++)
-		connections_sweep(&the_nat.flows, connections_tick(now) + i);
-	assert_int_equal(the_nat.flows.used, 0);
-	nat_table_sweep(&the_nat.table, connections_tick(now));
-	assert_int_equal(the_nat.table.taken, 1);
+		connections_sweep(&nats[0].flows, connections_tick(now) + i);
+	assert_int_equal(nats[0].flows.used, 0);
+	nat_table_sweep(&nats[0].table, connections_tick(now));
+	assert_int_equal(nats[0].table.pool->taken, 1);
 	wait_seconds(130);
-	nat_table_sweep(&the_nat.table, connections_tick(now));
-	assert_int_equal(the_nat.table.taken, 0);
-	assert_int_equal(the_nat.table.nb_events, 2);
-	assert_int_equal(the_nat.table.events[2].inside, HOST);
-	assert_false(the_nat.table.events[2].taken);
-	assert_int_equal(the_nat.table.left, the_nat.table.nb_blocks);
+	nat_table_sweep(&nats[0].table, connections_tick(now));
+	assert_int_equal(nats[0].table.pool->taken, 0);
+	assert_int_equal(nats[0].table.pool->nb_events, 2);
+	assert_int_equal(nats[0].table.pool->events[2].inside, HOST);
+	assert_false(nats[0].table.pool->events[2].taken);
+	assert_int_equal(nats[0].table.pool->left, nats[0].table.pool->nb_blocks);
 }
 
 static void a_pool_that_is_used_up_is_said(void **state)
 {
 	unsigned passed = 0;
 
-	assert_int_equal(the_nat.table.nb_blocks, 2 * 1008);
-	the_nat.table.left = 3;
+	assert_int_equal(nats[0].table.pool->nb_blocks, 2 * 1008);
+	nats[0].table.pool->left = 3;
 	for (unsigned i = 0; i < 4; i++) {
 		struct frame frame = udp(HOST + i, 2000, SERVER, 53);
 		const enum verdict verdict = pass(&frame, 0);
@@ -322,7 +322,7 @@ static void inside_reaches_inside_by_the_pool(void **state)
 	assert_int_equal(back.to, 2000);
 	assert_int_equal(back.source, FORWARDED);
 	assert_int_equal(back.from, 1024);
-	assert_int_equal(the_nat.counters[0].hairpinned, 2);
+	assert_int_equal(nats[0].counters[0].hairpinned, 2);
 	expect(DROP_unmapped, 0, udp(HOST, 2000, FORWARDED, 1025));
 }
 
@@ -379,7 +379,7 @@ static void an_error_that_lies_changes_nothing(void **state)
 	}
 	itself = error(out.source, SERVER, &about, 28);
 	expect(DROP_unrelated, 1, error(SERVER, out.source, &itself, 36)); /* an error about an error */
-	assert_int_equal(the_nat.flows.used, 1);
+	assert_int_equal(nats[0].flows.used, 1);
 	assert_int_equal(sent(udp(SERVER, 53, out.source, out.from), 1).destination, HOST);
 }
 
@@ -423,7 +423,7 @@ static void what_is_of_no_inside_host_stays(void **state)
 	copy = six;
 	assert_int_equal(pass(&six, 0), VERDICT_PASS);
 	assert_memory_equal(six.bytes, copy.bytes, copy.length);
-	assert_int_equal(the_nat.counters[0].untouched, 2);
+	assert_int_equal(nats[0].counters[0].untouched, 2);
 }
 
 static void what_must_not_be_is_dropped(void **state)
@@ -464,8 +464,8 @@ static void a_vlan_is_another_network(void **state)
 
 static enum handover_result take(const struct handover_record *record)
 {
-	the_nat.tick = connections_tick(now);
-	return handover_take_one(&nat_handover, record, the_nat.tick);
+	nats[0].tick = connections_tick(now);
+	return handover_take_one(&nat_handover, record, nats[0].tick);
 }
 
 static void a_connection_keeps_its_address_in_another_instance(void **state)
@@ -476,13 +476,13 @@ static void a_connection_keeps_its_address_in_another_instance(void **state)
 	struct seen other;
 
 	assert_int_equal(in.destination, OTHER);
-	assert_int_equal(handed_over(&nat_handover, &the_nat.flows, records), 3);
+	assert_int_equal(handed_over(&nat_handover, &nats[0].flows, records), 3);
 	end(state);
 	begin("endpoint-independent");
 	for (unsigned i = 0; i < 3; i++)
 		assert_int_equal(take(&records[i]), HANDOVER_taken);
 	assert_int_equal(take(&records[0]), HANDOVER_known);
-	assert_int_equal(the_nat.flows.used, 3);
+	assert_int_equal(nats[0].flows.used, 3);
 	assert_int_equal(sent(tcp(SERVER, 99, out.source, out.from, 18), 1).to, 2000);
 	other = sent(udp(HOST, 3000, STRANGER, 54), 0);
 	assert_int_equal(other.source, beside.source);
@@ -492,8 +492,8 @@ static void a_connection_keeps_its_address_in_another_instance(void **state)
 	assert_true(other.source != beside.source || other.from != beside.from);
 	wait_seconds(7440 + 300);
 	for (unsigned i = 0; i < CONNECTIONS; i++)
-		connections_sweep(&the_nat.flows, connections_tick(now) + i);
-	assert_int_equal(the_nat.table.mapped, 2); /* the forwards */
+		connections_sweep(&nats[0].flows, connections_tick(now) + i);
+	assert_int_equal(nats[0].table.mapped, 2); /* the forwards */
 }
 
 static void what_cannot_be_here_is_not_taken(void **state)
@@ -501,7 +501,7 @@ static void what_cannot_be_here_is_not_taken(void **state)
 	struct handover_record records[CONNECTIONS], wrong;
 	const struct seen out = sent(udp(HOST, 3000, SERVER, 53), 0);
 
-	assert_int_equal(handed_over(&nat_handover, &the_nat.flows, records), 1);
+	assert_int_equal(handed_over(&nat_handover, &nats[0].flows, records), 1);
 	end(state);
 	begin("endpoint-independent");
 	wrong = records[0];
@@ -521,15 +521,15 @@ static void what_cannot_be_here_is_not_taken(void **state)
 	assert_int_equal(take(&wrong), HANDOVER_aged);
 	wrong.seen = connections_tick(now) + 100; /* of later */
 	assert_int_equal(take(&wrong), HANDOVER_malformed);
-	assert_int_equal(the_nat.table.mapped, 2);
-	assert_int_equal(the_nat.table.taken, 0);
+	assert_int_equal(nats[0].table.mapped, 2);
+	assert_int_equal(nats[0].table.pool->taken, 0);
 	/* Another host has the block already. */
 	assert_int_equal(take(&records[0]), HANDOVER_taken);
 	wrong = records[0];
 	((struct headers *)wrong.key)->destination[3] ^= 8; /* another host inside */
 	wrong.outside_port ^= 2;			    /* another port of the block */
 	assert_int_equal(take(&wrong), HANDOVER_unfit);
-	assert_int_equal(the_nat.table.taken, 1);
+	assert_int_equal(nats[0].table.pool->taken, 1);
 	assert_int_equal(sent(udp(SERVER, 53, out.source, out.from), 1).to, 3000);
 }
 

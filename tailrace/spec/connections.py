@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, ClassVar
+from typing import Annotated
 
 from pydantic import Field
 
@@ -36,8 +36,6 @@ class Timeouts(Model):
 class Following(Settings):
     """Of a kind that follows connections."""
 
-    one_thread: ClassVar[str | None] = "its table of connections has one writer"
-
     connections: int = Field(
         65536,
         ge=64,
@@ -54,9 +52,10 @@ class Following(Settings):
     def tables_mib(self, queues: int = 1) -> int:
         each = -(-self.connections // queues)
         buckets = 1 << (each // 2).bit_length()
-        needed = each * _CONNECTION + buckets * _BUCKET + self.other_bytes() // queues
+        needed = each * _CONNECTION + buckets * _BUCKET + self.other_bytes(queues) // queues
         return queues * (-(-needed // (2 * _MIB)) * 2 + 4)
 
-    def other_bytes(self) -> int:
-        """What its other tables take."""
+    def other_bytes(self, queues: int) -> int:
+        """What its other tables take, of all queues together."""
+        del queues
         return 0

@@ -9,7 +9,7 @@ import re
 from collections.abc import Iterator
 from functools import cached_property
 from itertools import product
-from typing import Annotated, Any, ClassVar, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import BeforeValidator, Field, WithJsonSchema
 
@@ -64,8 +64,6 @@ class Rule(Model):
 
 class Firewall(Following):
     """What a firewall is told."""
-
-    one_thread: ClassVar[str | None] = None
 
     default: Action = Field("deny", description="what becomes of flows that no rule fits")
     groups: dict[Name, Prefixes] = Field(default_factory=dict, description="prefixes by a name that rules may use")

@@ -114,10 +114,10 @@ class Nat(Following):
             *([f"forwards={forwards}"] if forwards else []),
         )
 
-    def other_bytes(self) -> int:
+    def other_bytes(self, queues: int) -> int:
         addresses = sum(Network(each).num_addresses for each in self.pool or ())
         blocks = addresses * ((PORTS - FIRST_PORT) // self.block)
-        return 2 * self.connections * _BESIDE + blocks * (_BLOCK + 3 * self.block // 8)
+        return 2 * self.connections * _BESIDE + blocks * (queues * _BLOCK + 3 * self.block // 8)
 
     def stands_for(self) -> tuple[str, ...]:
         return tuple(self.pool or ())

@@ -74,8 +74,11 @@ def shown(control: Control) -> dict[str, Any]:
     return counters
 
 
-def received(control: Control) -> int:
-    return sum(int(each["received"]) for each in shown(control)["ports"])
+def decided(control: Control) -> int:
+    """The frames of which it is known what becomes of them."""
+    counters = shown(control)
+    did = [each for of in ("filtered", "translated") for each in counters.get(of, ())]
+    return sum(count for each in did for name, count in each.items() if name == "passed" or name.startswith("drop_"))
 
 
 @dataclass
@@ -85,11 +88,11 @@ class Replay:
 
     def play(self, frames: list[Seen]) -> list[list[bytes]]:
         """What came out at the other port, by the port where it went in. A frame waits until the one before is
-        counted."""
+        decided on."""
         out: list[list[bytes]] = [[], []]
         for number, each in enumerate(frames, 1):
             self.outside[each.port].send(each.frame)
-            wait_until(lambda number=number: received(self.control) >= number, "the frame is counted")  # type: ignore[misc]
+            wait_until(lambda number=number: decided(self.control) >= number, "the frame is decided on")  # type: ignore[misc]
         for port in range(2):
             sent = int(shown(self.control)["ports"][port]["sent"])
 

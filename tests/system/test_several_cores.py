@@ -55,9 +55,9 @@ class Between:
         assert isinstance(shown, dict)
         return shown
 
-    def decided(self, port: int) -> int:
+    def decided(self, of: str, port: int) -> int:
         """Frames that came in there, and what becomes of them is known."""
-        did = self.shown()["counters"]["filtered"][port]
+        did = self.shown()["counters"][of][port]
         return sum(count for name, count in did.items() if name == "passed" or name.startswith("drop_"))
 
     def handed_on(self) -> list[int]:
@@ -70,8 +70,13 @@ class Between:
             did = counters[of][port]
             drops = sum(count for name, count in did.items() if name.startswith("drop_"))
             forwarded = counters["ports"][port]
-            assert forwarded["received"] == received[port] == did["passed"] + drops
-            assert forwarded["sent"] == did["passed"] and forwarded["drop_full"] == 0
+            assert forwarded["received"] == received[port] == did["passed"] + did.get("hairpinned", 0) + drops
+            assert (
+                forwarded["sent"] == did["passed"] + counters[of][not port].get("hairpinned", 0)
+                and forwarded["drop_full"] == 0
+            )
+        sent = sum(each["sent"] for each in counters["ports"])
+        assert sent == sum(each["passed"] + each.get("hairpinned", 0) for each in counters[of])
         for port in ("fw.0", "fw.1"):
             drops = {key: value for key, value in self.switch.counters(port).items() if key.startswith("drop_")}
             assert not any(drops.values()), drops
@@ -123,9 +128,9 @@ def test_a_firewall_knows_each_flow_both_ways(switch: RunningSwitch, binaries: P
         for ip, left, right in ((IP, "198.18.0.1", "198.18.0.2"), (IPv6, "2001:db8::1", "2001:db8::2")):
             asks = [there(ip(src=left, dst=right) / UDP(sport=port, dport=53)) for port in ports]
             answers = [back(ip(src=right, dst=left) / UDP(sport=53, dport=port)) for port in ports]
-            before = between.decided(1)
+            before = between.decided("filtered", 1)
             between.sends(1, *answers)  # to nobody: all are dropped
-            wait_until(lambda end=before + FLOWS: between.decided(1) == end, "they are")  # type: ignore[misc]
+            wait_until(lambda end=before + FLOWS: between.decided("filtered", 1) == end, "they are")  # type: ignore[misc]
             between.sends(0, *asks)
             assert {each[UDP].sport for each in between.arrive(1, FLOWS)} == set(ports)
             between.sends(1, *answers)
@@ -149,3 +154,32 @@ def test_a_firewall_knows_each_flow_both_ways(switch: RunningSwitch, binaries: P
         assert known["known"] == known["begun"] == len(shown["tables"]["connections"]["rows"]) == 2 * FLOWS
         assert {each["rule"]: each["frames"] for each in rules} == {"default": 2 * FLOWS, "out": 2 * FLOWS}
         assert all(row["received_0"] > 0 for row in shown["tables"]["queues"]["rows"])
+
+
+def test_a_nat_gives_hosts_of_all_threads_its_pool(switch: RunningSwitch, binaries: Path, tmp_path: Path) -> None:
+    """Answers come to who asked, and hosts reach each other by the pool, whichever thread has which of them."""
+    hosts = [f"10.0.0.{number}" for number in range(1, FLOWS + 1)]
+    server, pool = "198.18.0.2", ("pool=203.0.113.1/32", "inside=10.0.0.0/8", "block=512")
+    with function(switch, binaries, tmp_path, "nat", *pool) as between:
+        between.sends(0, *[there(IP(src=host, dst=server) / UDP(sport=2000, dport=53)) for host in hosts])
+        outside = [each[UDP].sport for each in between.arrive(1, FLOWS) if each[IP].src == "203.0.113.1"]
+        assert len(set(outside)) == len({port // 512 for port in outside}) == FLOWS  # a block for each
+        between.sends(1, *[back(IP(src=server, dst="203.0.113.1") / UDP(sport=53, dport=port)) for port in outside])
+        answered = between.arrive(0, FLOWS)
+        assert sorted(each[IP].dst for each in answered) == sorted(hosts)
+        assert {each[UDP].dport for each in answered} == {2000}
+        assert sum(between.handed_on()) > 0
+
+        # From each to the next one, by the pool; the sender is seen as it is outside.
+        rows = between.shown()["tables"]["mappings"]["rows"]
+        ends = {row["inside"].partition(":")[0]: int(row["outside"].partition(":")[2]) for row in rows}
+        for host, other in zip(hosts, hosts[1:] + hosts[:1], strict=True):
+            between.sends(0, there(IP(src=host, dst="203.0.113.1") / UDP(sport=2000, dport=ends[other])))
+        turned = between.arrive(0, FLOWS)
+        assert {(each[IP].dst, each[UDP].sport) for each in turned} == {
+            (other, ends[host]) for host, other in zip(hosts, hosts[1:] + hosts[:1], strict=True)
+        }
+        between.accounted("translated", (2 * FLOWS, FLOWS))
+        counters = between.shown()["counters"]
+        assert counters["translated"][0]["hairpinned"] == counters["mappings"]["known"] == FLOWS
+        assert counters["blocks"]["taken"] == FLOWS and counters["connections"]["known"] == 3 * FLOWS
