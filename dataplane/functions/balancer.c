@@ -7,6 +7,9 @@
  * A frame's first bytes are copied, checked and changed in the copy, which then takes their place.  Which back end a
  * connection begins at, a consistent hash says (maglev.h); a table remembers it.  A thread of its own probes the back
  * ends, and answers for the virtual addresses (balancer_health.h).
+ *
+ * Where there are several queues, each has a table of its own: a connection belongs to the queue that the switch
+ * spreads its client's frames to (steer/pin.h), and so does what its back end answers.
  */
 #include <errno.h>
 #include <string.h>
@@ -17,6 +20,7 @@
 #include "balancer_pass.h"
 #include "common/log.h"
 #include "function.h"
+#include "steer/pin.h"
 
 enum { OWN_BURST = 32 };
 
@@ -24,14 +28,15 @@ struct balancer the_balancer;
 static struct connection_limits limits = CONNECTION_LIMITS_DEFAULT;
 
 /* Returns whether the frame leaves by the other port. */
-static bool leave(struct balancer *balancer, struct rte_mbuf *mbuf, const struct balancer_passing *passing, uint16_t in)
+static bool leave(struct balancer_lane *lane, struct rte_mbuf *mbuf, const struct balancer_passing *passing,
+		  uint16_t in)
 {
-	struct balancer_counters *counters = &balancer->counters[in];
+	struct balancer_counters *counters = &lane->counters[in];
 	enum verdict verdict = passing->base.verdict;
 
 	if (unlikely(verdict == VERDICT_PASS && passing->way == BALANCER_TAKEN)) {
 		mbuf->port = in;
-		if (balancer_health_give(balancer, mbuf)) {
+		if (balancer_health_give(lane->balancer, mbuf)) {
 			function_count(&counters->taken, 1);
 			return false;
 		}
@@ -51,44 +56,97 @@ static bool leave(struct balancer *balancer, struct rte_mbuf *mbuf, const struct
 	return true;
 }
 
-uint16_t balancer_balance(struct balancer *balancer, struct rte_mbuf **mbufs, uint16_t nb_frames, uint16_t in,
+uint16_t balancer_balance(struct balancer_lane *lane, struct rte_mbuf **mbufs, uint16_t nb_frames, uint16_t in,
 			  uint64_t tsc)
 {
-	const struct balancer_table *table = atomic_load_explicit(&balancer->set.table, memory_order_acquire);
+	const struct balancer_table *table = atomic_load_explicit(&lane->set->table, memory_order_acquire);
 	struct balancer_passing burst[BALANCER_BURST];
 	uint16_t nb_out = 0;
 
-	balancer->tick = connections_tick(tsc);
+	lane->tick = connections_tick(tsc);
 	for (uint16_t i = 0; i < nb_frames; i++)
 		rte_prefetch0(rte_pktmbuf_mtod(mbufs[i], void *));
 	for (uint16_t i = 0; i < nb_frames; i++) {
-		burst[i].base.verdict = balancer_look(balancer, table, mbufs[i], &burst[i], in);
+		burst[i].base.verdict = balancer_look(lane, table, mbufs[i], &burst[i], in);
 		if (i >= PASSING_LAG)
-			passing_guess(&burst[i - PASSING_LAG].base, &balancer->flows);
+			passing_guess(&burst[i - PASSING_LAG].base, &lane->flows);
 	}
 	for (uint16_t i = RTE_MAX(nb_frames, PASSING_LAG) - PASSING_LAG; i < nb_frames; i++)
-		passing_guess(&burst[i].base, &balancer->flows);
+		passing_guess(&burst[i].base, &lane->flows);
 	for (uint16_t i = 0; i < nb_frames; i++) {
-		burst[i].base.verdict = balancer_decide(balancer, table, &burst[i], in, tsc);
-		if (likely(leave(balancer, mbufs[i], &burst[i], in)))
+		burst[i].base.verdict = balancer_decide(lane, table, &burst[i], in, tsc);
+		if (likely(leave(lane, mbufs[i], &burst[i], in)))
 			mbufs[nb_out++] = mbufs[i];
 	}
-	function_count(&balancer->counters[in].passed, nb_out);
+	function_count(&lane->counters[in].passed, nb_out);
 	/* What leaves at a port of its own goes with what came in at the other one. */
-	return nb_out +
-	       (uint16_t)rte_ring_dequeue_burst(balancer->to_port[1 - in], (void **)(mbufs + nb_out), OWN_BURST, NULL);
+	if (likely(lane->number > 0 || rte_ring_empty(lane->balancer->to_port[1 - in])))
+		return nb_out;
+	return nb_out + (uint16_t)rte_ring_dequeue_burst(lane->balancer->to_port[1 - in], (void **)(mbufs + nb_out),
+							 OWN_BURST, NULL);
 }
 
 static uint16_t balancer_process(struct rte_mbuf **burst, uint16_t nb_frames, uint16_t in, uint16_t queue)
 {
+	struct balancer_lane *lane = &the_balancer.lanes[queue];
 	const uint64_t tsc = rte_rdtsc();
 
-	connections_sweep(&the_balancer.flows, connections_tick(tsc));
+	connections_sweep(&lane->flows, connections_tick(tsc));
 	if (unlikely(handover_waits(&balancer_handover, queue)))
 		handover_take(&balancer_handover, connections_tick(tsc));
-	return nb_frames > 0 || !rte_ring_empty(the_balancer.to_port[1 - in])
-		       ? balancer_balance(&the_balancer, burst, nb_frames, in, tsc)
+	return nb_frames > 0 || (queue == 0 && !rte_ring_empty(the_balancer.to_port[1 - in]))
+		       ? balancer_balance(lane, burst, nb_frames, in, tsc)
 		       : 0;
+}
+
+/* ------- which queue a flow belongs to ------- */
+
+/*
+ * That of its client's frames, by the hash that the switch spreads them by.  What an end answers is of a service: as
+ * its client knows it.  `side` is where the end would stand.
+ */
+static void as_client_has_it(struct headers *headers, enum rewrite_side side)
+{
+	const struct balancer_set *set = &the_balancer.set;
+	const struct balancer_table *table = atomic_load_explicit(&set->table, memory_order_acquire);
+	uint8_t *address = side == REWRITE_SOURCE ? headers->source : headers->destination;
+	uint16_t *port = side == REWRITE_SOURCE ? &headers->source_port : &headers->destination_port;
+	const uint16_t end = balancer_table_end(set, table, address, headers->family, *port, headers->protocol);
+	const struct balancer_service *service = &set->services[set->ends[end].service];
+
+	if (end == 0)
+		return;
+	memcpy(address, service->address.bytes, sizeof(service->address.bytes));
+	*port = service->port;
+}
+
+static unsigned home_of_any(const struct headers *headers, bool quoted, uint16_t in, unsigned queue, unsigned nb_queues)
+{
+	struct headers whole = *headers;
+
+	whole.fragment = FRAGMENT_NONE;
+	if (in == 1)
+		as_client_has_it(&whole, quoted ? REWRITE_DESTINATION : REWRITE_SOURCE);
+	return pin_spread(&whole, nb_queues);
+}
+
+static unsigned home_of_plain(const struct plain *words, uint16_t in, unsigned queue, unsigned nb_queues)
+{
+	struct inspected frame;
+
+	if (in == 0)
+		return pin_spread_ipv4(words->source, words->destination, (uint16_t)words->ports,
+				       (uint16_t)(words->ports >> 16), words->protocol, nb_queues);
+	plain_fill(words, &frame);
+	return home_of_any(&frame.headers, false, in, queue, nb_queues);
+}
+
+static void balancer_homes(struct rte_mbuf *const *burst, uint16_t nb_frames, uint16_t in, uint16_t queue,
+			   uint8_t *homes)
+{
+	static const struct homes_by by_client = {home_of_plain, home_of_any};
+
+	homes_find(&the_balancer.lanes[queue].homes, burst, nb_frames, in, queue, &by_client, homes);
 }
 
 static bool balancer_full(uint16_t in)
@@ -99,8 +157,8 @@ static bool balancer_full(uint16_t in)
 /* Whoever puts a frame there wakes the forwarding thread; more than a burst take several rounds. */
 static bool balancer_pending(uint16_t queue)
 {
-	return handover_waits(&balancer_handover, queue) || !rte_ring_empty(the_balancer.to_port[0]) ||
-	       !rte_ring_empty(the_balancer.to_port[1]);
+	return handover_waits(&balancer_handover, queue) ||
+	       (queue == 0 && (!rte_ring_empty(the_balancer.to_port[0]) || !rte_ring_empty(the_balancer.to_port[1])));
 }
 
 /* ------- settings, start and end ------- */
@@ -137,8 +195,11 @@ static int open_queues(struct balancer *balancer)
 	struct rte_ring **const rings[] = {&balancer->to_port[0], &balancer->to_port[1], &balancer->to_health};
 
 	for (unsigned i = 0; i < RTE_DIM(rings); i++) {
+		/* Any queue's thread may have frames for the health thread. */
+		const unsigned one_producer = rings[i] != &balancer->to_health ? RING_F_SP_ENQ : 0;
+
 		*rings[i] = rte_ring_create(names[i], BALANCER_QUEUE, SOCKET_ID_ANY,
-					    RING_F_SP_ENQ | RING_F_SC_DEQ | RING_F_EXACT_SZ);
+					    one_producer | RING_F_SC_DEQ | RING_F_EXACT_SZ);
 		if (*rings[i] == NULL) {
 			log_error("no memory for queues; use a larger --memory");
 			return -ENOMEM;
@@ -147,33 +208,64 @@ static int open_queues(struct balancer *balancer)
 	return 0;
 }
 
+static int open_lane(struct balancer *balancer, unsigned number)
+{
+	const struct connection_limits share = connections_share(&limits, number, balancer->nb_lanes);
+	struct balancer_lane *lane = &balancer->lanes[number];
+
+	lane->number = number;
+	lane->balancer = balancer;
+	lane->set = &balancer->set;
+	lane->ends = balancer->set.counts[number];
+	if (fragments_open(&lane->fragments) != 0 || connections_open(&lane->flows, &share) != 0)
+		return -ENOMEM;
+	lane->flows.removed = balancer_connection_ended;
+	lane->flows.describe = describe_connection;
+	balancer_handover.tables.tables[number] = &lane->flows;
+	return balancer->nb_lanes > 1 ? homes_open(&lane->homes, balancer->nb_lanes) : 0;
+}
+
 static int balancer_open(const struct function_start *start)
 {
 	struct balancer *balancer = &the_balancer;
 
-	balancer_handover.tables = (struct connection_tables){{&balancer->flows}, 1};
-	if (balancer_set_open(&balancer->set) != 0 || fragments_open(&balancer->fragments) != 0 ||
-	    connections_open(&balancer->flows, &limits) != 0 || open_queues(balancer) != 0 ||
-	    handover_open(&balancer_handover, start) != 0)
+	balancer->nb_lanes = start->nb_queues;
+	if (balancer_set_open(&balancer->set, start->nb_queues) != 0 || open_queues(balancer) != 0)
 		return -ENOMEM;
-	balancer->flows.removed = balancer_connection_ended;
-	balancer->flows.describe = describe_connection;
+	for (unsigned i = 0; i < balancer->nb_lanes; i++)
+		if (open_lane(balancer, i) != 0)
+			return -ENOMEM;
+	balancer_handover.tables.nb = balancer->nb_lanes;
+	if (handover_open(&balancer_handover, start) != 0)
+		return -ENOMEM;
 	return balancer_health_open(balancer, start->pool, start->wake_fd);
 }
 
-static json_t *describe_port(const struct balancer_counters *counters)
+/* Of all queues together. */
+static json_t *describe_port(unsigned port)
 {
-	json_t *port = json_pack("{s:I, s:I, s:I, s:I}", "passed", (json_int_t)counters->passed, "untouched",
-				 (json_int_t)counters->untouched, "unkept", (json_int_t)counters->unkept, "taken",
-				 (json_int_t)counters->taken);
+	json_int_t passed = 0, untouched = 0, unkept = 0, taken = 0;
+	_Atomic uint64_t drops[VERDICTS] = {0};
+	json_t *described;
 
-	inspect_describe(port, counters->drops);
-#define X(name) \
-	json_object_set_new(port, "drop_" #name, json_integer((json_int_t)counters->drops[VERDICT_DROP_##name]));
+	for (unsigned i = 0; i < the_balancer.nb_lanes; i++) {
+		const struct balancer_counters *counters = &the_balancer.lanes[i].counters[port];
+
+		passed += (json_int_t)counters->passed;
+		untouched += (json_int_t)counters->untouched;
+		unkept += (json_int_t)counters->unkept;
+		taken += (json_int_t)counters->taken;
+		for (unsigned why = 0; why < VERDICTS; why++)
+			drops[why] += counters->drops[why];
+	}
+	described = json_pack("{s:I, s:I, s:I, s:I}", "passed", passed, "untouched", untouched, "unkept", unkept,
+			      "taken", taken);
+	inspect_describe(described, drops);
+#define X(name) json_object_set_new(described, "drop_" #name, json_integer((json_int_t)drops[VERDICT_DROP_##name]));
 	ADDRESS_DROPS(X)
 	BALANCER_DROPS(X)
 #undef X
-	return port;
+	return described;
 }
 
 static void balancer_describe(json_t *into)
@@ -181,7 +273,7 @@ static void balancer_describe(json_t *into)
 	json_t *balanced = json_array();
 
 	for (unsigned port = 0; port < 2; port++)
-		json_array_append_new(balanced, describe_port(&the_balancer.counters[port]));
+		json_array_append_new(balanced, describe_port(port));
 	json_object_set_new(into, "balanced", balanced);
 	json_object_set_new(into, "connections", connections_describe(&balancer_handover.tables));
 	json_object_set_new(into, "handed_over", handover_describe(&balancer_handover));
@@ -213,8 +305,11 @@ static void balancer_close(void)
 	free_queue(balancer->to_port[0]);
 	free_queue(balancer->to_port[1]);
 	free_queue(balancer->to_health);
-	fragments_close(&balancer->fragments);
-	connections_close(&balancer->flows);
+	for (unsigned i = 0; i < balancer->nb_lanes; i++) {
+		homes_close(&balancer->lanes[i].homes);
+		fragments_close(&balancer->lanes[i].fragments);
+		connections_close(&balancer->lanes[i].flows);
+	}
 	balancer_set_close(&balancer->set);
 	memset(balancer, 0, sizeof(*balancer));
 }
@@ -237,6 +332,8 @@ const struct function balancer = {
 		"most), "
 		"time-outs",
 	.process = balancer_process,
+	.several = true,
+	.homes = balancer_homes,
 	.set = balancer_set_value,
 	.keeping = &balancer_keeping,
 };

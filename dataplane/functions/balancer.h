@@ -16,6 +16,7 @@
 #include "balancer_set.h"
 #include "connections.h"
 #include "fragments.h"
+#include "homes.h"
 
 enum {
 	BALANCER_BURST = 32,
@@ -30,21 +31,33 @@ struct balancer_counters {	    /* of the frames that came in at a port */
 	_Atomic uint64_t drops[VERDICTS];
 };
 
+struct balancer;
+
+struct balancer_lane {		  /* of a queue */
+	struct connections flows; /* as clients have them: from port 0 */
+	struct balancer *balancer;
+	struct balancer_set *set;
+	struct balancer_end_counts *ends; /* by number */
+	struct fragments fragments;
+	unsigned number;
+	uint32_t tick;
+	struct balancer_counters counters[2];
+	struct homes homes;
+} __rte_cache_aligned;
+
 struct balancer {
 	struct balancer_set set;
 	struct balancer_health health;
-	struct connections flows; /* as clients have them: from port 0 */
-	struct fragments fragments;
-	uint32_t tick;
-	struct rte_ring *to_port[2]; /* frames of its own that are to leave there */
+	struct rte_ring *to_port[2]; /* frames of its own that are to leave there, by queue 0 */
 	struct rte_ring *to_health;  /* frames for it; mbuf->port is where they came in */
-	struct balancer_counters counters[2];
+	unsigned nb_lanes;
+	struct balancer_lane lanes[FUNCTION_QUEUES];
 };
 
 extern struct balancer the_balancer;
 
 /* Like process() of a function, at `tsc`. */
-uint16_t balancer_balance(struct balancer *balancer, struct rte_mbuf **burst, uint16_t nb_frames, uint16_t in,
+uint16_t balancer_balance(struct balancer_lane *lane, struct rte_mbuf **burst, uint16_t nb_frames, uint16_t in,
 			  uint64_t tsc);
 
 /* Services, back ends and what became of them, from any thread but the forwarding one. */

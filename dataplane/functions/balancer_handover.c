@@ -7,11 +7,12 @@
 #include "balancer_pass.h"
 #include "common/log.h"
 #include "function.h"
+#include "steer/pin.h"
 
 static void fill(const struct connections *flows, const struct connection *flow, struct handover_record *record)
 {
-	const struct balancer *balancer = container_of(flows, struct balancer, flows);
-	const struct balancer_end *end = &balancer->set.ends[flow->mark % BALANCER_END_NUMBERS];
+	const struct balancer_lane *lane = container_of(flows, struct balancer_lane, flows);
+	const struct balancer_end *end = &lane->set->ends[flow->mark % BALANCER_END_NUMBERS];
 	const uint64_t mac = end->mac;
 
 	memcpy(record->end, end->address.bytes, sizeof(record->end));
@@ -45,7 +46,7 @@ static uint16_t number_of(const struct balancer_set *set, const struct handover_
 
 static void prepare(struct handover *handover, uint32_t count)
 {
-	struct balancer *balancer = container_of(handover->tables.tables[0], struct balancer, flows);
+	struct balancer *balancer = &the_balancer;
 	struct balancer_set *set = &balancer->set;
 	bool changed = false;
 
@@ -75,7 +76,7 @@ static_assert(sizeof(struct told_end) == 48 && sizeof(struct told_end) * BALANCE
 
 static uint32_t tell(struct handover *handover, uint8_t *told, uint32_t most)
 {
-	struct balancer *balancer = container_of(handover->tables.tables[0], struct balancer, flows);
+	struct balancer *balancer = &the_balancer;
 	struct balancer_set *set = &balancer->set;
 	uint32_t length = 0;
 
@@ -122,7 +123,7 @@ static bool hear_one(struct balancer *balancer, const struct told_end *told)
 
 static void hear(struct handover *handover, const uint8_t *told, uint32_t length)
 {
-	struct balancer *balancer = container_of(handover->tables.tables[0], struct balancer, flows);
+	struct balancer *balancer = &the_balancer;
 	struct balancer_set *set = &balancer->set;
 	struct told_end one;
 	bool changed = false;
@@ -143,8 +144,8 @@ static void hear(struct handover *handover, const uint8_t *told, uint32_t length
 
 static enum handover_result begin(struct connections *flows, const struct handover_record *record)
 {
-	const struct balancer *balancer = container_of(flows, struct balancer, flows);
-	const struct balancer_end *end = &balancer->set.ends[record->end_number % BALANCER_END_NUMBERS];
+	const struct balancer_lane *lane = container_of(flows, struct balancer_lane, flows);
+	const struct balancer_end *end = &lane->set->ends[record->end_number % BALANCER_END_NUMBERS];
 
 	if (record->end_number == 0 || record->port != 0 || !balancer_end_is_up(end) || end->port != record->end_port ||
 	    memcmp(end->address.bytes, record->end, sizeof(record->end)) != 0)
@@ -154,11 +155,26 @@ static enum handover_result begin(struct connections *flows, const struct handov
 
 static void end(struct connections *flows, const struct handover_record *record, struct connection *flow)
 {
-	struct balancer *balancer = container_of(flows, struct balancer, flows);
+	struct balancer_lane *lane = container_of(flows, struct balancer_lane, flows);
 
 	if (flow != NULL)
-		balancer_connection_began(balancer, flow, record->end_number % BALANCER_END_NUMBERS);
+		balancer_connection_began(lane, flow, record->end_number % BALANCER_END_NUMBERS);
 }
 
-struct handover balancer_handover = {
-	.one_sided = true, .fill = fill, .prepare = prepare, .begin = begin, .end = end, .tell = tell, .hear = hear};
+/* As its client has it (balancer_homes()). */
+static unsigned home(const struct handover *handover, const struct handover_record *record)
+{
+	struct headers headers = {0};
+
+	memcpy(headers.key, record->key, sizeof(record->key));
+	return pin_spread(&headers, handover->tables.nb);
+}
+
+struct handover balancer_handover = {.one_sided = true,
+				     .home = home,
+				     .fill = fill,
+				     .prepare = prepare,
+				     .begin = begin,
+				     .end = end,
+				     .tell = tell,
+				     .hear = hear};

@@ -153,8 +153,8 @@ static uint64_t frames_in(const struct balancer *balancer)
 {
 	uint64_t frames = 0;
 
-	for (unsigned port = 0; port < 2; port++) {
-		const struct balancer_counters *counters = &balancer->counters[port];
+	for (unsigned i = 0; i < 2 * balancer->nb_lanes; i++) {
+		const struct balancer_counters *counters = &balancer->lanes[i / 2].counters[i % 2];
 
 		frames += counters->passed + counters->taken;
 	}

@@ -15,20 +15,20 @@ enum { CLIENTS, ENDS }; /* ports */
 
 /* ------- connections ------- */
 
-void balancer_connection_began(struct balancer *balancer, struct connection *flow, uint16_t number)
+void balancer_connection_began(struct balancer_lane *lane, struct connection *flow, uint16_t number)
 {
-	struct balancer_end *end = &balancer->set.ends[number];
+	struct balancer_end_counts *counts = &lane->ends[number];
 
 	flow->mark = number;
-	atomic_store_explicit(&end->connections, end->connections + 1, memory_order_relaxed);
+	atomic_store_explicit(&counts->connections, counts->connections + 1, memory_order_relaxed);
 }
 
 void balancer_connection_ended(struct connections *flows, uint32_t number)
 {
-	struct balancer *balancer = container_of(flows, struct balancer, flows);
-	struct balancer_end *end = &balancer->set.ends[flows->flows[number].mark];
+	struct balancer_lane *lane = container_of(flows, struct balancer_lane, flows);
+	struct balancer_end_counts *counts = &lane->ends[flows->flows[number].mark];
 
-	atomic_store_explicit(&end->connections, end->connections - 1, memory_order_release);
+	atomic_store_explicit(&counts->connections, counts->connections - 1, memory_order_release);
 }
 
 /*
@@ -72,7 +72,7 @@ static uint16_t choose(const struct balancer_table *table, const struct balancer
  * The end for a frame of no connection that is known.  Only what begins one makes an entry: others go where the hash
  * leads, which is where they went before if nothing has changed, as after a restart.
  */
-static __rte_noinline uint16_t begin(struct balancer *balancer, const struct balancer_table *table,
+static __rte_noinline uint16_t begin(struct balancer_lane *lane, const struct balancer_table *table,
 				     struct balancer_passing *passing)
 {
 	const unsigned state = connection_begin(passing->base.words.event);
@@ -82,36 +82,36 @@ static __rte_noinline uint16_t begin(struct balancer *balancer, const struct bal
 
 	passing_fill(&passing->base);
 	number = choose(table, passing);
-	end = &balancer->set.ends[number];
+	end = &lane->set->ends[number];
 	if (unlikely(number == 0 || !balancer_end_is_up(end)))
 		return 0;
 	if (likely(state != CONNECTION_REFUSED))
-		flow = connections_add(&balancer->flows, &passing->base.key, state, CLIENTS, balancer->tick);
+		flow = connections_add(&lane->flows, &passing->base.key, state, CLIENTS, lane->tick);
 	if (unlikely(flow == NULL)) {
 		passing->unkept = true;
 		return number;
 	}
-	balancer_connection_began(balancer, flow, number);
-	function_count(&end->begun, 1);
+	balancer_connection_began(lane, flow, number);
+	function_count(&lane->ends[number].begun, 1);
 	return number;
 }
 
 /* The end of a frame from a client; 0: there is none. */
-static uint16_t follow(struct balancer *balancer, const struct balancer_table *table, struct balancer_passing *passing)
+static uint16_t follow(struct balancer_lane *lane, const struct balancer_table *table, struct balancer_passing *passing)
 {
-	struct connection *flow = passing_find(&passing->base, &balancer->flows, balancer->tick);
-	const struct balancer_service *service = &balancer->set.services[passing->service];
+	struct connection *flow = passing_find(&passing->base, &lane->flows, lane->tick);
+	const struct balancer_service *service = &lane->set->services[passing->service];
 	const bool direct = service->direct && service->protocol == IPPROTO_TCP;
 	unsigned state;
 
 	if (unlikely(flow == NULL))
-		return begin(balancer, table, passing);
+		return begin(lane, table, passing);
 	state = next_state(flow, direct, true, passing->base.words.event);
-	if (unlikely(state == CONNECTION_ANEW || !balancer_end_is_up(&balancer->set.ends[flow->mark]))) {
-		connections_remove(&balancer->flows, flow);
-		return begin(balancer, table, passing);
+	if (unlikely(state == CONNECTION_ANEW || !balancer_end_is_up(&lane->set->ends[flow->mark]))) {
+		connections_remove(&lane->flows, flow);
+		return begin(lane, table, passing);
 	}
-	connections_enter(&balancer->flows, flow, state, balancer->tick);
+	connections_enter(&lane->flows, flow, state, lane->tick);
 	return flow->mark;
 }
 
@@ -130,18 +130,18 @@ static void send_to(struct balancer_passing *passing, const struct balancer_end 
 	passing->way = BALANCER_CHANGED;
 }
 
-static enum verdict pass_to_end(struct balancer *balancer, const struct balancer_table *table,
+static enum verdict pass_to_end(struct balancer_lane *lane, const struct balancer_table *table,
 				struct balancer_passing *passing)
 {
 	struct balancer_end *end;
 
-	passing->end = follow(balancer, table, passing);
+	passing->end = follow(lane, table, passing);
 	if (unlikely(passing->end == 0))
 		return VERDICT_DROP_no_back_end;
-	end = &balancer->set.ends[passing->end];
-	function_count(&end->frames, 1);
+	end = &lane->set->ends[passing->end];
+	function_count(&lane->ends[passing->end].frames, 1);
 	send_to(passing, end);
-	if (balancer->set.services[passing->service].direct)
+	if (lane->set->services[passing->service].direct)
 		return VERDICT_PASS;
 	if (unlikely(memcmp(end->address.bytes, passing->base.frame.headers.source, sizeof(end->address.bytes)) == 0))
 		return VERDICT_DROP_martian;
@@ -150,10 +150,10 @@ static enum verdict pass_to_end(struct balancer *balancer, const struct balancer
 }
 
 /* What an end sends from its port without being asked is its own. */
-static enum verdict pass_from_end(struct balancer *balancer, struct balancer_passing *passing)
+static enum verdict pass_from_end(struct balancer_lane *lane, struct balancer_passing *passing)
 {
-	const struct balancer_service *service = &balancer->set.services[passing->service];
-	struct connection *flow = passing_find(&passing->base, &balancer->flows, balancer->tick);
+	const struct balancer_service *service = &lane->set->services[passing->service];
+	struct connection *flow = passing_find(&passing->base, &lane->flows, lane->tick);
 	const enum event event = passing->base.words.event;
 	unsigned state;
 
@@ -164,7 +164,7 @@ static enum verdict pass_from_end(struct balancer *balancer, struct balancer_pas
 			return VERDICT_DROP_wrong_end;
 		state = next_state(flow, false, false, event);
 		if (likely(state != CONNECTION_ANEW))
-			connections_enter(&balancer->flows, flow, state, balancer->tick);
+			connections_enter(&lane->flows, flow, state, lane->tick);
 	} else {
 		passing->unkept = true;
 	}
@@ -175,12 +175,12 @@ static enum verdict pass_from_end(struct balancer *balancer, struct balancer_pas
 
 /* ------- errors ------- */
 
-static struct connection *flow_of(struct balancer *balancer, const struct inspected *frame)
+static struct connection *flow_of(struct balancer_lane *lane, const struct inspected *frame)
 {
 	struct connection_key key;
 
-	connection_key_make(&balancer->flows, frame, &key);
-	return connections_find(&balancer->flows, &key, 0, balancer->tick);
+	connection_key_make(&lane->flows, frame, &key);
+	return connections_find(&lane->flows, &key, 0, lane->tick);
 }
 
 static bool has_port(const struct headers *headers)
@@ -189,7 +189,7 @@ static bool has_port(const struct headers *headers)
 }
 
 /* About what an end has answered. */
-static enum verdict pass_error_to_end(struct balancer *balancer, const struct balancer_table *table,
+static enum verdict pass_error_to_end(struct balancer_lane *lane, const struct balancer_table *table,
 				      struct balancer_passing *passing)
 {
 	const struct rewrite_place place = passing_place(&passing->base);
@@ -202,14 +202,14 @@ static enum verdict pass_error_to_end(struct balancer *balancer, const struct ba
 	if (!inspect_quoted(passing->base.head, passing->base.size, &passing->base.frame, &quoted) ||
 	    !has_port(&quoted.headers))
 		return VERDICT_DROP_unrelated;
-	service = balancer_table_service(&balancer->set, table, quoted.headers.source, quoted.headers.family,
+	service = balancer_table_service(lane->set, table, quoted.headers.source, quoted.headers.family,
 					 quoted.headers.source_port, quoted.headers.protocol);
-	flow = service != 0 ? flow_of(balancer, &quoted) : NULL;
-	if (flow == NULL || !balancer_end_is_up(&balancer->set.ends[flow->mark]))
+	flow = service != 0 ? flow_of(lane, &quoted) : NULL;
+	if (flow == NULL || !balancer_end_is_up(&lane->set->ends[flow->mark]))
 		return VERDICT_DROP_unrelated;
-	end = &balancer->set.ends[flow->mark];
+	end = &lane->set->ends[flow->mark];
 	send_to(passing, end);
-	if (balancer->set.services[service].direct)
+	if (lane->set->services[service].direct)
 		return VERDICT_PASS;
 	within = rewrite_place_quoted(&place, &passing->base.frame, &quoted);
 	rewrite_quoted(&place, &within, REWRITE_SOURCE, end->address.bytes, end->port);
@@ -218,7 +218,7 @@ static enum verdict pass_error_to_end(struct balancer *balancer, const struct ba
 }
 
 /* About what a client has sent; from its end, or from a router on the way there. */
-static enum verdict pass_error_from_ends(struct balancer *balancer, const struct balancer_table *table,
+static enum verdict pass_error_from_ends(struct balancer_lane *lane, const struct balancer_table *table,
 					 struct balancer_passing *passing)
 {
 	const struct rewrite_place place = passing_place(&passing->base);
@@ -232,21 +232,21 @@ static enum verdict pass_error_from_ends(struct balancer *balancer, const struct
 	if (!inspect_quoted(passing->base.head, passing->base.size, &passing->base.frame, &quoted) ||
 	    !has_port(headers))
 		return VERDICT_PASS;
-	number = balancer_table_end(&balancer->set, table, headers->destination, headers->family,
-				    headers->destination_port, headers->protocol);
+	number = balancer_table_end(lane->set, table, headers->destination, headers->family, headers->destination_port,
+				    headers->protocol);
 	if (number == 0)
 		return VERDICT_PASS;
-	service = &balancer->set.services[balancer->set.ends[number].service];
+	service = &lane->set->services[lane->set->ends[number].service];
 	memcpy(headers->destination, service->address.bytes, sizeof(headers->destination));
 	headers->destination_port = service->port;
 	if (memcmp(headers->source, headers->destination, sizeof(headers->source)) == 0)
 		return VERDICT_DROP_martian;
-	flow = flow_of(balancer, &quoted);
+	flow = flow_of(lane, &quoted);
 	if (flow == NULL || flow->mark != number)
 		return VERDICT_DROP_unrelated;
 	within = rewrite_place_quoted(&place, &passing->base.frame, &quoted);
 	rewrite_quoted(&place, &within, REWRITE_DESTINATION, service->address.bytes, service->port);
-	if (memcmp(passing->base.frame.headers.source, balancer->set.ends[number].address.bytes,
+	if (memcmp(passing->base.frame.headers.source, lane->set->ends[number].address.bytes,
 		   sizeof(headers->source)) == 0)
 		rewrite_error(&place, REWRITE_SOURCE, service->address.bytes);
 	passing->way = BALANCER_CHANGED;
@@ -256,18 +256,18 @@ static enum verdict pass_error_from_ends(struct balancer *balancer, const struct
 /* ------- looking ------- */
 
 /* What is for a service is not looked up by its address too. */
-static inline uint16_t service_of(const struct balancer *balancer, const struct balancer_table *table,
+static inline uint16_t service_of(const struct balancer_lane *lane, const struct balancer_table *table,
 				  const struct balancer_passing *passing, enum verdict verdict)
 {
 	const struct headers *headers = &passing->base.frame.headers;
 
 	return likely(verdict == VERDICT_FLOW)
-		       ? balancer_table_service(&balancer->set, table, headers->destination, headers->family,
+		       ? balancer_table_service(lane->set, table, headers->destination, headers->family,
 						headers->destination_port, headers->protocol)
 		       : 0;
 }
 
-static enum verdict look_from_clients(struct balancer *balancer, const struct balancer_table *table,
+static enum verdict look_from_clients(struct balancer_lane *lane, const struct balancer_table *table,
 				      struct balancer_passing *passing, enum verdict verdict)
 {
 	const struct headers *headers = &passing->base.frame.headers;
@@ -276,20 +276,20 @@ static enum verdict look_from_clients(struct balancer *balancer, const struct ba
 
 	if (unlikely(from != 0 && table->list[from].kind != BALANCER_END))
 		return VERDICT_DROP_spoofed;
-	passing->service = service_of(balancer, table, passing, verdict);
+	passing->service = service_of(lane, table, passing, verdict);
 	if (likely(passing->service != 0))
-		return passing_key(&passing->base, &balancer->flows);
+		return passing_key(&passing->base, &lane->flows);
 	whose = balancer_table_whose(table, headers->destination, headers->family);
 	if (unlikely(whose == 0 || table->list[whose].kind == BALANCER_END))
 		return VERDICT_PASS;
 	if (unlikely(table->list[whose].kind == BALANCER_OWN))
 		return VERDICT_DROP_itself;
 	if (unlikely(verdict == VERDICT_ERROR))
-		return pass_error_to_end(balancer, table, passing);
+		return pass_error_to_end(lane, table, passing);
 	return verdict == VERDICT_FLOW ? VERDICT_DROP_no_service : verdict;
 }
 
-static enum verdict look_from_ends(struct balancer *balancer, const struct balancer_table *table,
+static enum verdict look_from_ends(struct balancer_lane *lane, const struct balancer_table *table,
 				   struct balancer_passing *passing, enum verdict verdict)
 {
 	struct headers *headers = &passing->base.frame.headers;
@@ -306,27 +306,27 @@ static enum verdict look_from_ends(struct balancer *balancer, const struct balan
 	if (unlikely(to != 0 && table->list[to].kind == BALANCER_VIRTUAL))
 		return VERDICT_DROP_back_side;
 	if (unlikely(verdict == VERDICT_ERROR))
-		return pass_error_from_ends(balancer, table, passing);
+		return pass_error_from_ends(lane, table, passing);
 	if (unlikely(whose == 0))
 		return VERDICT_PASS;
 	if (unlikely(table->list[whose].kind != BALANCER_END))
 		return table->list[whose].direct ? VERDICT_PASS : VERDICT_DROP_spoofed;
 	if (unlikely(verdict != VERDICT_FLOW))
 		return verdict;
-	passing->end = balancer_table_end(&balancer->set, table, headers->source, headers->family, headers->source_port,
+	passing->end = balancer_table_end(lane->set, table, headers->source, headers->family, headers->source_port,
 					  headers->protocol);
 	if (unlikely(passing->end == 0))
 		return VERDICT_PASS;
-	passing->service = balancer->set.ends[passing->end].service;
-	service = &balancer->set.services[passing->service];
+	passing->service = lane->set->ends[passing->end].service;
+	service = &lane->set->services[passing->service];
 	memcpy(headers->source, service->address.bytes, sizeof(headers->source));
 	headers->key[5] = (headers->key[5] & ~(uint64_t)UINT16_MAX) | service->port; /* the source's; as a word */
 	passing->base.words.source = (uint32_t)headers->key[0];
 	passing->base.words.ports = (uint32_t)headers->key[5];
-	return passing_key(&passing->base, &balancer->flows);
+	return passing_key(&passing->base, &lane->flows);
 }
 
-enum verdict balancer_look(struct balancer *balancer, const struct balancer_table *table, const struct rte_mbuf *mbuf,
+enum verdict balancer_look(struct balancer_lane *lane, const struct balancer_table *table, const struct rte_mbuf *mbuf,
 			   struct balancer_passing *passing, uint16_t in)
 {
 	const struct headers *headers = &passing->base.frame.headers;
@@ -350,20 +350,20 @@ enum verdict balancer_look(struct balancer *balancer, const struct balancer_tabl
 		return VERDICT_PASS;
 	if (unlikely(headers->fragment == FRAGMENT_FIRST))
 		passing->first = passing->base.frame;
-	return in == CLIENTS ? look_from_clients(balancer, table, passing, verdict)
-			     : look_from_ends(balancer, table, passing, verdict);
+	return in == CLIENTS ? look_from_clients(lane, table, passing, verdict)
+			     : look_from_ends(lane, table, passing, verdict);
 }
 
 /* ------- deciding ------- */
 
 /* Later fragments have no ports: they go the way of their first.  From an end, others may be of its own. */
-static enum verdict pass_later(struct balancer *balancer, struct balancer_passing *passing, uint16_t in, uint64_t tsc)
+static enum verdict pass_later(struct balancer_lane *lane, struct balancer_passing *passing, uint16_t in, uint64_t tsc)
 {
 	const struct rewrite_place place = passing_place(&passing->base);
 	struct fragment_way way = {.mark = 0};
-	const enum verdict verdict = fragments_find(&balancer->fragments, &passing->base.frame, tsc, &way);
-	const struct balancer_end *end = &balancer->set.ends[way.mark];
-	const struct balancer_service *service = &balancer->set.services[end->service];
+	const enum verdict verdict = fragments_find(&lane->fragments, &passing->base.frame, tsc, &way);
+	const struct balancer_end *end = &lane->set->ends[way.mark];
+	const struct balancer_service *service = &lane->set->services[end->service];
 
 	if (verdict == VERDICT_DROP_fragment && in == ENDS)
 		return VERDICT_PASS;
@@ -381,24 +381,24 @@ static enum verdict pass_later(struct balancer *balancer, struct balancer_passin
 	return VERDICT_PASS;
 }
 
-enum verdict balancer_decide(struct balancer *balancer, const struct balancer_table *table,
+enum verdict balancer_decide(struct balancer_lane *lane, const struct balancer_table *table,
 			     struct balancer_passing *passing, uint16_t in, uint64_t tsc)
 {
 	enum verdict verdict = passing->base.verdict;
 
 	if (unlikely(verdict == VERDICT_LATER))
-		return pass_later(balancer, passing, in, tsc);
+		return pass_later(lane, passing, in, tsc);
 	if (verdict != VERDICT_FLOW)
 		return verdict;
 	if (in == CLIENTS)
-		verdict = pass_to_end(balancer, table, passing);
+		verdict = pass_to_end(lane, table, passing);
 	else
-		verdict = pass_from_end(balancer, passing);
+		verdict = pass_from_end(lane, passing);
 	if (unlikely(passing->base.frame.headers.fragment == FRAGMENT_FIRST && passing->way == BALANCER_CHANGED &&
 		     verdict == VERDICT_PASS)) {
 		const struct fragment_way way = {.mark = passing->end};
 
-		fragments_add(&balancer->fragments, &passing->first, tsc, &way);
+		fragments_add(&lane->fragments, &passing->first, tsc, &way);
 	}
 	return verdict;
 }

@@ -26,15 +26,15 @@ struct balancer_passing {
 };
 
 /* What a frame's headers say; of one that has a flow, its key, whose bucket is asked for. */
-enum verdict balancer_look(struct balancer *balancer, const struct balancer_table *table, const struct rte_mbuf *mbuf,
+enum verdict balancer_look(struct balancer_lane *lane, const struct balancer_table *table, const struct rte_mbuf *mbuf,
 			   struct balancer_passing *passing, uint16_t in);
 
 /* What becomes of it, in the order in which frames came. */
-enum verdict balancer_decide(struct balancer *balancer, const struct balancer_table *table,
+enum verdict balancer_decide(struct balancer_lane *lane, const struct balancer_table *table,
 			     struct balancer_passing *passing, uint16_t in, uint64_t tsc);
 
 /* A back end has one connection more; or one less. */
-void balancer_connection_began(struct balancer *balancer, struct connection *flow, uint16_t number);
+void balancer_connection_began(struct balancer_lane *lane, struct connection *flow, uint16_t number);
 void balancer_connection_ended(struct connections *flows, uint32_t number);
 
 #endif

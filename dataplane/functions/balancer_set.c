@@ -6,6 +6,7 @@
 
 #include <rte_branch_prediction.h>
 #include <rte_cycles.h>
+#include <rte_malloc.h>
 
 #include "balancer_set.h"
 #include "balancer_settings.h"
@@ -197,7 +198,8 @@ static bool give_numbers(const struct balancer_set *set, struct balancer_setting
 		for (; free_end < BALANCER_END_NUMBERS; free_end++) {
 			const struct balancer_end *end = &set->ends[free_end];
 
-			if (end->state == BALANCER_FREE || (end->state == BALANCER_REMOVED && end->connections == 0))
+			if (end->state == BALANCER_FREE ||
+			    (end->state == BALANCER_REMOVED && balancer_set_counts(set, free_end).connections == 0))
 				break;
 		}
 		if (free_end == BALANCER_END_NUMBERS)
@@ -207,13 +209,17 @@ static bool give_numbers(const struct balancer_set *set, struct balancer_setting
 	return true;
 }
 
-static void begin_end(struct balancer_end *end, const struct balancer_end *wanted)
+/* Nobody has a connection of this end. */
+static void begin_end(struct balancer_set *set, uint16_t number, const struct balancer_end *wanted)
 {
+	struct balancer_end *end = &set->ends[number];
+
 	end->address = wanted->address;
 	end->port = wanted->port;
 	end->service = wanted->service;
 	end->mac = 0;
-	end->begun = end->frames = 0;
+	for (unsigned queue = 0; queue < set->nb_queues; queue++)
+		set->counts[queue][number].begun = set->counts[queue][number].frames = 0;
 	memset(&end->health, 0, sizeof(end->health));
 	atomic_store_explicit(&end->state, BALANCER_DOWN, memory_order_release);
 }
@@ -241,7 +247,7 @@ static void put_ends(struct balancer_set *set, const struct balancer_settings *s
 		struct balancer_end *end = &set->ends[wanted->number];
 
 		if (end->state <= BALANCER_REMOVED)
-			begin_end(end, &wanted->end);
+			begin_end(set, wanted->number, &wanted->end);
 		memcpy(end->name, wanted->end.name, sizeof(end->name));
 		end->weight = wanted->end.weight;
 		end->drain = wanted->end.drain;
@@ -294,10 +300,30 @@ int balancer_set_take(struct balancer_set *set, json_t *params, struct control_e
 
 /* ------- start and end ------- */
 
-int balancer_set_open(struct balancer_set *set)
+struct balancer_end_counts balancer_set_counts(const struct balancer_set *set, uint16_t number)
+{
+	struct balancer_end_counts sum = {.begun = 0};
+
+	for (unsigned queue = 0; queue < set->nb_queues; queue++) {
+		const struct balancer_end_counts *counts = &set->counts[queue][number];
+
+		sum.connections += atomic_load_explicit(&counts->connections, memory_order_acquire);
+		sum.begun += counts->begun;
+		sum.frames += counts->frames;
+	}
+	return sum;
+}
+
+int balancer_set_open(struct balancer_set *set, unsigned nb_queues)
 {
 	static const struct balancer_own nothing;
 
+	for (; set->nb_queues < nb_queues; set->nb_queues++) {
+		set->counts[set->nb_queues] = rte_calloc("balancer counts", BALANCER_END_NUMBERS,
+							 sizeof(struct balancer_end_counts), RTE_CACHE_LINE_SIZE);
+		if (set->counts[set->nb_queues] == NULL)
+			return -ENOMEM;
+	}
 	if (getrandom(set->random, sizeof(set->random), GRND_NONBLOCK) != sizeof(set->random))
 		set->random[0] = rte_rdtsc();
 	pthread_mutex_init(&set->lock, NULL);
@@ -307,5 +333,7 @@ int balancer_set_open(struct balancer_set *set)
 void balancer_set_close(struct balancer_set *set)
 {
 	free_table(atomic_load(&set->table), NULL);
+	for (unsigned queue = 0; queue < set->nb_queues; queue++)
+		rte_free(set->counts[queue]);
 	memset(set, 0, sizeof(*set));
 }

@@ -20,6 +20,7 @@
 #include <rte_branch_prediction.h>
 
 #include "common/control.h"
+#include "function.h"
 #include "maglev.h"
 #include "neighbours.h"
 #include "steer/hash.h"
@@ -64,10 +65,6 @@ struct balancer_end {
 	_Atomic uint8_t state; /* enum balancer_state */
 	_Atomic uint64_t mac;  /* where frames for it go, in the low 48 bits as they lie in memory; 0: not known */
 
-	/* The forwarding thread's. */
-	_Atomic uint32_t connections;
-	_Atomic uint64_t begun, frames;
-
 	/* Of those who hold the lock. */
 	char name[BALANCER_NAME];
 	uint16_t weight;
@@ -82,6 +79,12 @@ struct balancer_end {
 		bool vouched;	   /* it is up by the word of the instance before */
 	} health;
 } __rte_cache_aligned;
+
+/* Of an end, by what came in by a queue; its forwarding thread's. */
+struct balancer_end_counts {
+	_Atomic uint64_t begun, frames;
+	_Atomic uint32_t connections;
+};
 
 enum balancer_kind { BALANCER_NOBODY, BALANCER_VIRTUAL, BALANCER_OWN, BALANCER_END };
 
@@ -113,12 +116,14 @@ struct balancer_set {
 	struct balancer_end ends[BALANCER_END_NUMBERS];
 	uint16_t used[BALANCER_ENDS]; /* the numbers of ends in the set, in order */
 	unsigned nb_used;
-	uint64_t random[2]; /* the secret, unless one is told */
+	uint64_t random[2];				     /* the secret, unless one is told */
+	struct balancer_end_counts *counts[FUNCTION_QUEUES]; /* of each queue: by the number of an end */
+	unsigned nb_queues;
 	pthread_mutex_t lock;
 };
 
 /* An empty set.  Returns 0, or -ENOMEM. */
-int balancer_set_open(struct balancer_set *set);
+int balancer_set_open(struct balancer_set *set, unsigned nb_queues);
 
 void balancer_set_close(struct balancer_set *set);
 
@@ -129,6 +134,9 @@ void balancer_set_close(struct balancer_set *set);
  * false}]}]}.  Returns 0, or -1 with the error filled in; then the set is as before.
  */
 int balancer_set_take(struct balancer_set *set, json_t *params, struct control_error *error);
+
+/* What an end has had by all queues together.  From any thread. */
+struct balancer_end_counts balancer_set_counts(const struct balancer_set *set, uint16_t number);
 
 /* Publish what ends are up and in drain now.  Returns 0, or -ENOMEM, and then it is as before. */
 int balancer_set_publish(struct balancer_set *set);

@@ -77,15 +77,16 @@ static json_t *show_ends(const struct balancer_set *set, unsigned most)
 
 	for (unsigned i = 0; i < RTE_MIN(set->nb_used, most); i++) {
 		const struct balancer_end *end = &set->ends[set->used[i]];
+		const struct balancer_end_counts counts = balancer_set_counts(set, set->used[i]);
 		char text[TEXT];
 
 		write_end(text, &end->address, end->port);
-		json_array_append_new(rows,
-				      json_pack("{s:s, s:s, s:s, s:s, s:b, s:i, s:I, s:I, s:I}", "service",
-						set->services[end->service].name, "back_end", end->name, "address",
-						text, "state", states[end->state], "drain", end->drain, "weight",
-						(int)end->weight, "connections", (json_int_t)end->connections, "begun",
-						(json_int_t)end->begun, "frames", (json_int_t)end->frames));
+		json_array_append_new(rows, json_pack("{s:s, s:s, s:s, s:s, s:b, s:i, s:I, s:I, s:I}", "service",
+						      set->services[end->service].name, "back_end", end->name,
+						      "address", text, "state", states[end->state], "drain", end->drain,
+						      "weight", (int)end->weight, "connections",
+						      (json_int_t)counts.connections, "begun", (json_int_t)counts.begun,
+						      "frames", (json_int_t)counts.frames));
 	}
 	return json_pack("{s:I, s:o}", "total", (json_int_t)set->nb_used, "rows", rows);
 }

@@ -88,13 +88,13 @@ static void check_connections(void)
 	unsigned connections = 0;
 
 	for (unsigned i = 0; i < BALANCER_END_NUMBERS; i++)
-		connections += set->ends[i].connections;
-	check(connections == the_balancer.flows.used && connections <= CONNECTIONS);
+		connections += balancer_set_counts(set, i).connections;
+	check(connections == the_balancer.lanes[0].flows.used && connections <= CONNECTIONS);
 	for (uint32_t number = 1; number <= CONNECTIONS; number++) {
 		struct connection flow;
 
-		if (connections_copy(&the_balancer.flows, number, &flow))
-			check(flow.mark != 0 && set->ends[flow.mark].connections > 0);
+		if (connections_copy(&the_balancer.lanes[0].flows, number, &flow))
+			check(flow.mark != 0 && balancer_set_counts(set, flow.mark).connections > 0);
 	}
 }
 
@@ -109,12 +109,12 @@ static size_t take(const uint8_t *data, size_t size, uint64_t *now, uint64_t *ms
 	*now += fallen.quarters * (rte_get_tsc_hz() / 1000 * QUARTER);
 	*ms += fallen.quarters * QUARTER;
 	burst[0] = fallen.mbuf;
-	passed = the_balancer.counters[fallen.in].passed;
-	nb_out = balancer_balance(&the_balancer, burst, 1, fallen.in, *now);
-	check_out(burst, nb_out, the_balancer.counters[fallen.in].passed != passed ? &fallen : NULL);
+	passed = the_balancer.lanes[0].counters[fallen.in].passed;
+	nb_out = balancer_balance(&the_balancer.lanes[0], burst, 1, fallen.in, *now);
+	check_out(burst, nb_out, the_balancer.lanes[0].counters[fallen.in].passed != passed ? &fallen : NULL);
 	balancer_health_step(&the_balancer, *ms);
 	for (uint16_t port = 0; port < 2; port++) {
-		nb_out = balancer_balance(&the_balancer, burst, 0, port, *now);
+		nb_out = balancer_balance(&the_balancer.lanes[0], burst, 0, port, *now);
 		check_out(burst, nb_out, NULL);
 	}
 	return taken;
@@ -201,6 +201,6 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 		size -= taken;
 		check_connections();
 	}
-	age(&the_balancer.flows, &now);
+	age(&the_balancer.lanes[0].flows, &now);
 	return 0;
 }

@@ -13,6 +13,7 @@
 #include "functions/balancer.h"
 #include "functions/balancer_handover.h"
 #include "functions/function.h"
+#include "steer/pin.h"
 #include "test/handed_over.h"
 #include "test/start_dpdk.h"
 
@@ -34,6 +35,7 @@ static uint64_t now;	 /* TSC */
 static uint64_t ms;	 /* of the health thread */
 static unsigned deaf;	 /* bits: back ends that answer nothing */
 static unsigned refuses; /* bits: that answer a SYN by a reset */
+static unsigned nb_queues = 1;
 
 /* ------- settings ------- */
 
@@ -179,24 +181,81 @@ static void copy_out(struct frame *frame, struct rte_mbuf *mbuf)
 	rte_pktmbuf_free(mbuf);
 }
 
+/* Of all queues together, of the frames that came in at a port. */
+static struct balancer_counters counted(uint16_t in)
+{
+	struct balancer_counters sum = {.passed = 0};
+
+	for (unsigned i = 0; i < the_balancer.nb_lanes; i++) {
+		const struct balancer_counters *counters = &the_balancer.lanes[i].counters[in];
+
+		sum.untouched += counters->untouched;
+		sum.unkept += counters->unkept;
+		sum.taken += counters->taken;
+		for (unsigned why = 0; why < VERDICTS; why++)
+			sum.drops[why] += counters->drops[why];
+	}
+	return sum;
+}
+
+static uint32_t known(void)
+{
+	uint32_t sum = 0;
+
+	for (unsigned i = 0; i < the_balancer.nb_lanes; i++)
+		sum += the_balancer.lanes[i].flows.used;
+	return sum;
+}
+
+/* Of the connections of all queues. */
+static json_int_t counted_of(const char *name)
+{
+	json_t *counters = connections_describe(&balancer_handover.tables);
+	const json_int_t count = json_integer_value(json_object_get(counters, name));
+
+	json_decref(counters);
+	return count;
+}
+
+static uint32_t all_records(struct handover_record *records)
+{
+	uint32_t count = 0;
+
+	for (unsigned i = 0; i < the_balancer.nb_lanes; i++)
+		count += handed_over(&balancer_handover, &the_balancer.lanes[i].flows, records + count);
+	return count;
+}
+
+/* Where a frame belongs that comes in by some queue, of its own addresses. */
+static unsigned home_of(struct rte_mbuf *mbuf, uint16_t in)
+{
+	uint8_t home;
+
+	if (the_balancer.nb_lanes == 1)
+		return 0;
+	balancer.homes(&mbuf, 1, in, (uint16_t)(the_balancer.nb_lanes / 2), &home);
+	assert_in_range(home, 0, the_balancer.nb_lanes - 1);
+	return home;
+}
+
 static uint16_t process(const struct frame *frame, struct rte_mbuf **burst, uint16_t in)
 {
-	if (frame != NULL) {
-		burst[0] = rte_pktmbuf_alloc(pool);
-		assert_non_null(burst[0]);
-		memcpy(rte_pktmbuf_append(burst[0], (uint16_t)frame->length), frame->bytes, frame->length);
-	}
-	return balancer_balance(&the_balancer, burst, frame != NULL, in, now);
+	if (frame == NULL)
+		return balancer_balance(&the_balancer.lanes[0], burst, 0, in, now);
+	burst[0] = rte_pktmbuf_alloc(pool);
+	assert_non_null(burst[0]);
+	memcpy(rte_pktmbuf_append(burst[0], (uint16_t)frame->length), frame->bytes, frame->length);
+	return balancer_balance(&the_balancer.lanes[home_of(burst[0], in)], burst, 1, in, now);
 }
 
 /* Of a back end: the balancer takes it. */
 static void let_in(const struct frame *frame, uint16_t in)
 {
 	struct rte_mbuf *burst[FUNCTION_ROOM];
-	const uint64_t taken = the_balancer.counters[in].taken;
+	const uint64_t taken = counted(in).taken;
 
 	assert_int_equal(process(frame, burst, in), 0);
-	assert_int_equal(the_balancer.counters[in].taken, taken + 1);
+	assert_int_equal(counted(in).taken, taken + 1);
 }
 
 /* What the balancer has to send of its own, and what back ends answer, until it has nothing more. */
@@ -234,7 +293,7 @@ static void wait_seconds(unsigned seconds)
 static enum verdict pass(struct frame *frame, uint16_t in)
 {
 	struct rte_mbuf *burst[FUNCTION_ROOM];
-	const struct balancer_counters before = the_balancer.counters[in];
+	const struct balancer_counters before = counted(in);
 	const uint16_t nb_out = process(frame, burst, in);
 
 	if (nb_out == 1) {
@@ -242,7 +301,7 @@ static enum verdict pass(struct frame *frame, uint16_t in)
 		return VERDICT_PASS;
 	}
 	for (unsigned why = 0; why < VERDICTS; why++)
-		if (the_balancer.counters[in].drops[why] != before.drops[why])
+		if (counted(in).drops[why] != before.drops[why])
 			return why;
 	fail();
 	return VERDICT_PASS;
@@ -280,7 +339,7 @@ static int open_with(const char *settings)
 	ms = 1000;
 	deaf = refuses = 0;
 	assert_null(balancer.set("connections", RTE_STR(CONNECTIONS)));
-	if (balancer.keeping->open(&(struct function_start){.pool = pool, .wake_fd = -1, .nb_queues = 1}) != 0)
+	if (balancer.keeping->open(&(struct function_start){.pool = pool, .wake_fd = -1, .nb_queues = nb_queues}) != 0)
 		return -1;
 	assert_null(tell(settings));
 	wait_ms(100);
@@ -292,9 +351,16 @@ static int start(void **state)
 	return open_with(SET(WEB(ALL_ENDS) ", " NAMES ", " WEB6 ", " DIRECT));
 }
 
+static int start_several(void **state)
+{
+	nb_queues = 4;
+	return start(state);
+}
+
 static int end(void **state)
 {
 	balancer.keeping->close();
+	nb_queues = 1;
 	return rte_mempool_in_use_count(pool) != 0;
 }
 
@@ -311,7 +377,7 @@ static void a_connection_stays_with_one_end(void **state)
 		seen |= 1u << to;
 	}
 	assert_int_equal(seen, 0x1e);
-	assert_int_equal(the_balancer.flows.used, 64);
+	assert_int_equal(known(), 64);
 }
 
 static void frames_go_to_the_ends_station_and_answers_come_from_the_virtual_address(void **state)
@@ -363,7 +429,7 @@ static void datagrams_have_connections(void **state)
 	/* What it asks others is its own. */
 	assert_int_equal(pass(&own, 1), VERDICT_PASS);
 	assert_memory_equal(own.bytes, copy.bytes, copy.length);
-	assert_int_equal(the_balancer.counters[1].untouched, 1);
+	assert_int_equal(counted(1).untouched, 1);
 }
 
 /* ------- other sets ------- */
@@ -394,10 +460,10 @@ static void connections_of_an_end_that_is_removed_go_elsewhere(void **state)
 	for (uint16_t port = 1000; port < 1100; port++)
 		assert_int_not_equal(end_of(CLIENT_SENDS(port, SYN)), 3);
 	expect(PASS, 1, END_SENDS(3, 1000, ACK)); /* nobody's any more, so it passes as it came */
-	assert_int_equal(the_balancer.counters[1].untouched, 1);
+	assert_int_equal(counted(1).untouched, 1);
 	/* Its number is not another's as long as a connection has it. */
 	for (uint16_t i = 1; i < BALANCER_END_NUMBERS; i++)
-		assert_true(set->ends[i].state != BALANCER_REMOVED || set->ends[i].connections == 0);
+		assert_true(set->ends[i].state != BALANCER_REMOVED || balancer_set_counts(set, i).connections == 0);
 }
 
 static void a_number_is_not_given_away_while_connections_have_it(void **state)
@@ -411,12 +477,12 @@ static void a_number_is_not_given_away_while_connections_have_it(void **state)
 			  the_balancer.set.services[the_balancer.set.ends[removed].service].port != 80 ||
 			  the_balancer.set.ends[removed].port != 8080;)
 		removed++;
-	assert_int_equal(the_balancer.set.ends[removed].connections, 1);
+	assert_int_equal(balancer_set_counts(&the_balancer.set, removed).connections, 1);
 	assert_null(tell(SET(WEB(END(2, "")))));
 	assert_null(tell(SET(WEB(END(2, "") ", " END(3, "") ", " END(4, "")))));
 	assert_int_equal(the_balancer.set.ends[removed].state, BALANCER_REMOVED);
 	end_of(CLIENT_SENDS(port - 1, SYN));
-	assert_int_equal(the_balancer.set.ends[removed].connections, 0);
+	assert_int_equal(balancer_set_counts(&the_balancer.set, removed).connections, 0);
 	assert_null(tell(SET(WEB(ALL_ENDS))));
 	assert_int_equal(the_balancer.set.ends[removed].state, BALANCER_DOWN);
 }
@@ -437,8 +503,8 @@ static void segments_of_an_unknown_connection_go_where_the_hash_leads(void **sta
 		assert_int_equal(pass(&back, 1), VERDICT_PASS);
 		assert_int_equal(ntohl(ip_of(&back)->src_addr), VIRTUAL);
 	}
-	assert_int_equal(the_balancer.flows.used, 0);
-	assert_int_equal(the_balancer.counters[0].unkept, 32);
+	assert_int_equal(known(), 0);
+	assert_int_equal(counted(0).unkept, 32);
 }
 
 static void a_flood_of_beginnings_takes_nothing_from_connections_in_use(void **state)
@@ -449,7 +515,7 @@ static void a_flood_of_beginnings_takes_nothing_from_connections_in_use(void **s
 		to[i] = connect_from(1000 + i);
 	for (unsigned i = 0; i < 4 * CONNECTIONS; i++)
 		end_of(tcp(0x0b000000 + i, 1, VIRTUAL, 80, SYN));
-	assert_true(the_balancer.flows.used <= CONNECTIONS && the_balancer.flows.gave_way > 0);
+	assert_true(known() <= CONNECTIONS && counted_of("gave_way") > 0);
 	assert_null(tell(SET(WEB(ALL_ENDS ", " END(5, "")))));
 	wait_ms(100);
 	for (uint16_t i = 0; i < 32; i++)
@@ -465,7 +531,7 @@ static void a_full_table_costs_memory_of_connections_not_connections(void **stat
 		expect(PASS, 1, tcp(FIRST + to, 8080, client, 1, SYN | ACK));
 		assert_int_equal(end_of(tcp(client, 1, VIRTUAL, 80, ACK)), to);
 	}
-	assert_true(the_balancer.counters[0].unkept > 0);
+	assert_true(counted(0).unkept > 0);
 }
 
 /* ------- health ------- */
@@ -604,17 +670,16 @@ static void it_answers_for_its_addresses_on_their_sides(void **state)
 static void a_storm_of_questions_is_bounded(void **state)
 {
 	const struct frame question = who_has((const uint8_t[]){192, 0, 2, 1});
-	const uint64_t lost = the_balancer.counters[0].drops[VERDICT_DROP_itself],
-		       taken = the_balancer.counters[0].taken;
+	const uint64_t lost = counted(0).drops[VERDICT_DROP_itself], taken = counted(0).taken;
 	struct rte_mbuf *burst[FUNCTION_ROOM];
 	uint64_t answers = 0, taken_now;
 	uint16_t nb;
 
 	for (unsigned i = 0; i < 10 * BALANCER_QUEUE; i++)
 		assert_int_equal(process(&question, burst, 0), 0);
-	taken_now = the_balancer.counters[0].taken - taken;
+	taken_now = counted(0).taken - taken;
 	assert_in_range(taken_now, BALANCER_QUEUE - 1, BALANCER_QUEUE);
-	assert_int_equal(the_balancer.counters[0].drops[VERDICT_DROP_itself] - lost, 10 * BALANCER_QUEUE - taken_now);
+	assert_int_equal(counted(0).drops[VERDICT_DROP_itself] - lost, 10 * BALANCER_QUEUE - taken_now);
 	assert_int_equal(rte_mempool_in_use_count(pool), taken_now);
 	connect_from(1000);
 	balancer_health_step(&the_balancer, ms);
@@ -662,7 +727,7 @@ static void what_is_of_no_service_passes_as_it_came(void **state)
 			assert_int_equal(pass(&copy, in), VERDICT_PASS);
 			assert_memory_equal(copy.bytes, frames[i].bytes, copy.length);
 		}
-	assert_int_equal(the_balancer.counters[0].untouched, RTE_DIM(frames));
+	assert_int_equal(counted(0).untouched, RTE_DIM(frames));
 }
 
 static void what_must_not_be_is_dropped(void **state)
@@ -801,11 +866,11 @@ static void of_mode_direct_only_the_station_is_changed(void **state)
 		assert_int_equal(pass(&frame, 0), VERDICT_PASS);
 		assert_int_equal(frame.bytes[5], STATION + to);
 	}
-	assert_int_equal(the_balancer.flows.used, 1);
+	assert_int_equal(known(), 1);
 	wait_seconds(300);
 	frame = tcp(CLIENT, 1000, VIRTUAL + 1, 80, SYN);
 	assert_int_equal(pass(&frame, 0), VERDICT_PASS);
-	assert_int_equal(the_balancer.flows.aged, 1);
+	assert_int_equal(counted_of("aged"), 1);
 }
 
 /* ------- settings ------- */
@@ -862,8 +927,9 @@ static void tables_show_what_there_is(void **state)
 static void begin_anew(const char *settings)
 {
 	balancer.keeping->close();
-	assert_int_equal(balancer.keeping->open(&(struct function_start){.pool = pool, .wake_fd = -1, .nb_queues = 1}),
-			 0);
+	assert_int_equal(
+		balancer.keeping->open(&(struct function_start){.pool = pool, .wake_fd = -1, .nb_queues = nb_queues}),
+		0);
 	assert_null(tell(settings));
 }
 
@@ -891,18 +957,18 @@ static void connections_stay_with_their_ends_in_another_instance(void **state)
 	assert_int_equal(end_of(udp(CLIENT, 1000, VIRTUAL, 53)) - 1 < 2, true);
 	expect(PASS, 0, tcp(CLIENT, 1, VIRTUAL + 1, 80, SYN));
 	expect(PASS, 0, tcp(CLIENT, 1, VIRTUAL + 1, 80, ACK)); /* only this direction is seen */
-	count = handed_over(&balancer_handover, &the_balancer.flows, records);
+	count = all_records(records);
 	assert_int_equal(count, RTE_DIM(to) + 2);
 	/* In another order, so other numbers. */
 	begin_anew("{" OWN_ADDRESSES ", \"services\": [" DIRECT ", " NAMES
 		   ", " WEB(END(4, "") ", " END(3, "") ", " END(2, "") ", " END(1, "")) "]}");
 	assert_int_equal(take_records(records, count, HANDOVER_taken), count);
-	assert_int_equal(the_balancer.flows.used, count);
+	assert_int_equal(known(), count);
 	for (uint16_t i = 0; i < RTE_DIM(to); i++) {
 		assert_int_equal(end_of(CLIENT_SENDS(1000 + i, ACK)), to[i]);
 		expect(PASS, 1, END_SENDS(to[i], 1000 + i, ACK));
 	}
-	assert_int_equal(the_balancer.counters[0].unkept + the_balancer.counters[1].unkept, 0);
+	assert_int_equal(counted(0).unkept + counted(1).unkept, 0);
 	/* What it had is known, and nothing is newer. */
 	assert_int_equal(handover_take_one(&balancer_handover, &balancer_handover.batch[0], connections_tick(now)),
 			 HANDOVER_known);
@@ -915,7 +981,7 @@ static void an_end_is_up_by_the_word_of_the_instance_before(void **state)
 	const struct balancer_end *end;
 	const char *text = SET(WEB(ALL_ENDS));
 
-	assert_int_equal(handed_over(&balancer_handover, &the_balancer.flows, records), 1);
+	assert_int_equal(all_records(records), 1);
 	begin_anew(text);
 	deaf = ~0u;
 	/* Nobody has answered the new one, which no answer would reach. */
@@ -1070,7 +1136,7 @@ static void what_is_handed_over_is_not_believed(void **state)
 	struct handover_record records[CONNECTIONS], wrong;
 
 	connect_from(1000);
-	assert_int_equal(handed_over(&balancer_handover, &the_balancer.flows, records), 1);
+	assert_int_equal(all_records(records), 1);
 #define EXPECT(result, change)                                                                                     \
 	do {                                                                                                       \
 		begin_anew(SET(WEB(ALL_ENDS)));                                                                    \
@@ -1081,7 +1147,7 @@ static void what_is_handed_over_is_not_believed(void **state)
 		assert_int_equal(                                                                                  \
 			handover_take_one(&balancer_handover, &balancer_handover.batch[0], connections_tick(now)), \
 			HANDOVER_##result);                                                                        \
-		assert_int_equal(the_balancer.flows.used, HANDOVER_##result == HANDOVER_taken);                    \
+		assert_int_equal(known(), HANDOVER_##result == HANDOVER_taken);                                    \
 	} while (0)
 	EXPECT(taken, wrong.end_number = 0xffff);
 	EXPECT(unfit, wrong.end_port++);
@@ -1100,9 +1166,32 @@ static void what_is_handed_over_is_not_believed(void **state)
 #undef EXPECT
 }
 
+/* Clients' frames come in where they belong, and what ends answer belongs there too. */
+static void the_switch_has_them_come_in_where_they_belong(void **state)
+{
+	for (uint16_t port = 1000; port < 1100; port++) {
+		struct frame asks = CLIENT_SENDS(port, SYN), answers = END_SENDS(1 + port % ENDS, port, SYN | ACK);
+		struct rte_mbuf *asked = rte_pktmbuf_alloc(pool), *answered = rte_pktmbuf_alloc(pool);
+		struct headers headers;
+
+		memcpy(rte_pktmbuf_append(asked, (uint16_t)asks.length), asks.bytes, asks.length);
+		memcpy(rte_pktmbuf_append(answered, (uint16_t)answers.length), answers.bytes, answers.length);
+		parse_frame(asks.bytes, asks.length, &headers);
+		assert_int_equal(home_of(asked, 0), pin_spread(&headers, the_balancer.nb_lanes));
+		assert_int_equal(home_of(answered, 1), home_of(asked, 0));
+		rte_pktmbuf_free(asked);
+		rte_pktmbuf_free(answered);
+	}
+}
+
 int main(void)
 {
 #define TEST(name) cmocka_unit_test_setup_teardown(name, start, end)
+/* With several queues: whichever queues frames come by, the same becomes of them. */
+#define SEVERAL(name)                                                    \
+	{                                                                \
+		"several queues: " #name, name, start_several, end, NULL \
+	}
 	const struct CMUnitTest tests[] = {
 		TEST(a_connection_stays_with_one_end),
 		TEST(frames_go_to_the_ends_station_and_answers_come_from_the_virtual_address),
@@ -1137,6 +1226,39 @@ int main(void)
 		TEST(one_that_stands_by_is_silent_and_goes_by_the_active_one_s_word),
 		TEST(of_what_is_told_only_what_can_be_is_heard),
 		TEST(what_is_handed_over_is_not_believed),
+		SEVERAL(the_switch_has_them_come_in_where_they_belong),
+		SEVERAL(a_connection_stays_with_one_end),
+		SEVERAL(frames_go_to_the_ends_station_and_answers_come_from_the_virtual_address),
+		SEVERAL(of_ipv6_too),
+		SEVERAL(datagrams_have_connections),
+		SEVERAL(connections_go_on_when_ends_come_and_are_drained),
+		SEVERAL(connections_of_an_end_that_is_removed_go_elsewhere),
+		SEVERAL(a_number_is_not_given_away_while_connections_have_it),
+		SEVERAL(segments_of_an_unknown_connection_go_where_the_hash_leads),
+		SEVERAL(a_flood_of_beginnings_takes_nothing_from_connections_in_use),
+		SEVERAL(a_full_table_costs_memory_of_connections_not_connections),
+		SEVERAL(without_a_back_end_that_is_up_nothing_begins),
+		SEVERAL(an_end_is_down_by_three_probes_and_up_by_two),
+		SEVERAL(an_end_that_refuses_is_down),
+		SEVERAL(who_guesses_is_no_back_end),
+		SEVERAL(an_unasked_for_mac_address_is_not_taken),
+		SEVERAL(it_answers_for_its_addresses_on_their_sides),
+		SEVERAL(a_storm_of_questions_is_bounded),
+		SEVERAL(it_answers_solicitations),
+		SEVERAL(what_is_of_no_service_passes_as_it_came),
+		SEVERAL(what_must_not_be_is_dropped),
+		SEVERAL(errors_find_who_they_are_about),
+		SEVERAL(of_ipv6_errors_too),
+		SEVERAL(fragments_go_the_way_of_their_first),
+		SEVERAL(answers_in_fragments_come_from_the_virtual_address),
+		SEVERAL(of_mode_direct_only_the_station_is_changed),
+		SEVERAL(settings_are_checked),
+		SEVERAL(tables_show_what_there_is),
+		SEVERAL(connections_stay_with_their_ends_in_another_instance),
+		SEVERAL(an_end_is_up_by_the_word_of_the_instance_before),
+		SEVERAL(ends_without_a_connection_are_up_and_down_as_before),
+		SEVERAL(of_what_is_told_only_what_can_be_is_heard),
+		SEVERAL(what_is_handed_over_is_not_believed),
 	};
 
 	pool = start_dpdk_with_pool(64, FRAMES);

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ipaddress
 from collections.abc import Iterator
-from typing import Annotated, Any, ClassVar, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import BeforeValidator, Field, WithJsonSchema, model_validator
 
@@ -144,8 +144,6 @@ class Service(Model):
 
 class Balancer(Following):
     """What a balancer is told. Clients are at its first port, back ends at its second."""
-
-    one_thread: ClassVar[str | None] = "its table of connections has one writer"
 
     source: Addresses | None = Field(
         None, description="its own address among the back ends, from which it probes them; one of each IP version"

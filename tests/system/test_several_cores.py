@@ -15,7 +15,7 @@ from front_end import FrontEnd
 from running_switch import RunningSwitch, wait_until
 from scapy.layers.inet import ICMP, IP, UDP, fragment
 from scapy.layers.inet6 import IPv6
-from scapy.layers.l2 import Ether
+from scapy.layers.l2 import ARP, Ether
 from scapy.packet import Packet, Raw
 
 from tailrace.process.control import Control
@@ -183,3 +183,47 @@ def test_a_nat_gives_hosts_of_all_threads_its_pool(switch: RunningSwitch, binari
         counters = between.shown()["counters"]
         assert counters["translated"][0]["hairpinned"] == counters["mappings"]["known"] == FLOWS
         assert counters["blocks"]["taken"] == FLOWS and counters["connections"]["known"] == 3 * FLOWS
+
+
+def test_a_balancer_leads_each_connection_to_one_back_end(
+    switch: RunningSwitch, binaries: Path, tmp_path: Path
+) -> None:
+    """And what that answers comes from the virtual address, whichever threads the two come by."""
+    ends = {f"198.18.1.{number}": f"02:00:00:00:01:0{number}" for number in range(1, 4)}
+    back_ends = [{"name": ip, "address": ip, "port": 5353} for ip in ends]
+    service: dict[str, Any] = {"name": "names", "address": "192.0.2.1", "port": 53, "protocol": "udp"}
+    service |= {"health": {"by": "neighbour", "interval": 600_000}, "back_ends": back_ends}  # asked once
+    ports = range(1000, 1000 + FLOWS)
+    with function(switch, binaries, tmp_path, "balancer") as between:
+        between.control.call("configure", source=["198.18.1.9"], services=[service])
+        asked: list[Packet] = []
+
+        def all_up() -> bool:
+            """Once they have said where they are."""
+            for each in map(Ether, between.ends[1].received()):
+                between.ends[1].offer_buffers(1)
+                asked.append(each)
+                arp = ARP(op="is-at", hwsrc=ends[each.pdst], psrc=each.pdst, hwdst=each.src, pdst=each.psrc)
+                between.sends(1, Ether(src=ends[each.pdst], dst=each.src) / arp)
+            return [row["state"] for row in between.shown()["tables"]["back_ends"]["rows"]] == ["up"] * len(ends)
+
+        wait_until(all_up, "the back ends are up")
+        between.sends(0, *[there(IP(src="198.18.0.1", dst="192.0.2.1") / UDP(sport=port, dport=53)) for port in ports])
+        chosen = {each[UDP].sport: each[IP].dst for each in between.arrive(1, FLOWS)}
+        assert set(chosen) == set(ports) and set(chosen.values()) == set(ends)
+        assert sum(between.handed_on()) == 0  # the switch has them come in where they belong
+        for port, ip in chosen.items():
+            between.sends(1, back(IP(src=ip, dst="198.18.0.1") / UDP(sport=5353, dport=port)))
+        answered = between.arrive(0, FLOWS)
+        assert {each[UDP].dport for each in answered} == set(ports)
+        assert {(each[IP].src, each[UDP].sport) for each in answered} == {("192.0.2.1", 53)}
+        assert sum(between.handed_on()) > 0
+        between.sends(0, *[there(IP(src="198.18.0.1", dst="192.0.2.1") / UDP(sport=port, dport=53)) for port in ports])
+        assert {each[UDP].sport: each[IP].dst for each in between.arrive(1, FLOWS)} == chosen
+        shown = between.shown()
+        did, known = shown["counters"]["balanced"], shown["counters"]["connections"]
+        assert did[0]["passed"] == 2 * FLOWS and did[1]["passed"] == FLOWS
+        assert known["known"] == known["begun"] == FLOWS and not any(each["unkept"] for each in did)
+        rows = shown["tables"]["back_ends"]["rows"]
+        assert sum(row["connections"] for row in rows) == sum(row["begun"] for row in rows) == FLOWS
+        assert sum(row["frames"] for row in rows) == 2 * FLOWS
