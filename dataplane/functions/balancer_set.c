@@ -300,9 +300,9 @@ int balancer_set_take(struct balancer_set *set, json_t *params, struct control_e
 
 /* ------- start and end ------- */
 
-struct balancer_end_counts balancer_set_counts(const struct balancer_set *set, uint16_t number)
+struct balancer_end_sum balancer_set_counts(const struct balancer_set *set, uint16_t number)
 {
-	struct balancer_end_counts sum = {.begun = 0};
+	struct balancer_end_sum sum = {.begun = 0};
 
 	for (unsigned queue = 0; queue < set->nb_queues; queue++) {
 		const struct balancer_end_counts *counts = &set->counts[queue][number];

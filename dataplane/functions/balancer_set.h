@@ -86,6 +86,11 @@ struct balancer_end_counts {
 	_Atomic uint32_t connections;
 };
 
+struct balancer_end_sum {
+	uint64_t begun, frames;
+	uint32_t connections;
+};
+
 enum balancer_kind { BALANCER_NOBODY, BALANCER_VIRTUAL, BALANCER_OWN, BALANCER_END };
 
 /* Of the balancer itself. */
@@ -136,7 +141,7 @@ void balancer_set_close(struct balancer_set *set);
 int balancer_set_take(struct balancer_set *set, json_t *params, struct control_error *error);
 
 /* What an end has had by all queues together.  From any thread. */
-struct balancer_end_counts balancer_set_counts(const struct balancer_set *set, uint16_t number);
+struct balancer_end_sum balancer_set_counts(const struct balancer_set *set, uint16_t number);
 
 /* Publish what ends are up and in drain now.  Returns 0, or -ENOMEM, and then it is as before. */
 int balancer_set_publish(struct balancer_set *set);

@@ -77,7 +77,7 @@ static json_t *show_ends(const struct balancer_set *set, unsigned most)
 
 	for (unsigned i = 0; i < RTE_MIN(set->nb_used, most); i++) {
 		const struct balancer_end *end = &set->ends[set->used[i]];
-		const struct balancer_end_counts counts = balancer_set_counts(set, set->used[i]);
+		const struct balancer_end_sum counts = balancer_set_counts(set, set->used[i]);
 		char text[TEXT];
 
 		write_end(text, &end->address, end->port);
