@@ -98,8 +98,7 @@ uint16_t nat_translate(struct nat *nat, struct rte_mbuf **mbufs, uint16_t nb_fra
 	return nb_out;
 }
 
-/* Frames that other queues have turned back to inside hosts of this one; as many as may wait to leave. */
-static __rte_noinline void turn_back(struct nat *nat, uint64_t tsc)
+__rte_noinline void nat_turn_back(struct nat *nat, uint64_t tsc)
 {
 	struct rte_mbuf *mbufs[NAT_BURST];
 	const unsigned nb = rte_ring_sc_dequeue_burst(
@@ -130,7 +129,7 @@ static uint16_t nat_process(struct rte_mbuf **burst, uint16_t nb_frames, uint16_
 	if (unlikely(handover_waits(&nat_handover, queue)))
 		handover_take(&nat_handover, nat->tick);
 	if (unlikely(has_turning(nat)))
-		turn_back(nat, tsc);
+		nat_turn_back(nat, tsc);
 	return nb_frames > 0 || nat->nb_back > 0 ? nat_translate(nat, burst, nb_frames, in, tsc) : 0;
 }
 

@@ -46,6 +46,9 @@ struct nat {			  /* of a queue: the inside hosts that belong there */
 
 extern struct nat nats[FUNCTION_QUEUES];
 
+/* Frames that other queues have turned back to inside hosts of this one, as many as may wait to leave. */
+void nat_turn_back(struct nat *nat, uint64_t tsc);
+
 /* Like process() of a function, at `tsc`. */
 uint16_t nat_translate(struct nat *nat, struct rte_mbuf **burst, uint16_t nb_frames, uint16_t in, uint64_t tsc);
 

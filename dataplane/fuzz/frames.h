@@ -20,6 +20,7 @@
 enum { ROOM = 2048, CONNECTIONS = 8, LONGEST = 7440, FRAME_PREFIX = 3 };
 
 static struct rte_mempool *pool;
+static unsigned nb_queues = 1; /* of the function */
 
 struct fallen {
 	uint16_t in;
@@ -39,7 +40,8 @@ static inline void start_function(const struct function *function, unsigned fram
 	check(pool != NULL && function->set("connections", "8") == NULL);
 	for (; settings != NULL && (*settings)[0] != NULL; settings++)
 		check(function->set((*settings)[0], (*settings)[1]) == NULL);
-	check(function->keeping->open(&(struct function_start){.pool = pool, .wake_fd = -1, .nb_queues = 1}) == 0);
+	check(function->keeping->open(&(struct function_start){.pool = pool, .wake_fd = -1, .nb_queues = nb_queues}) ==
+	      0);
 }
 
 static inline void configure_function(const struct function *function, const char *text)
