@@ -12,6 +12,8 @@ from tailrace.spec.kind import Settings
 MOST_CONNECTIONS = 1 << 24
 #: Bytes of a connection, with its place in lists and when it changed, and of eight places in the index.
 _CONNECTION, _BUCKET = 64 + 8 + 4, 32
+#: Packet buffers that wait between queues, at each port (dataplane/functions/inboxes.h), and that are the function's own.
+_INBOX, _BURSTS, _OWN, _BUFFER = 256, 64, 2048, 2560
 _MIB = 1 << 20
 
 Seconds = Annotated[Duration, whole_seconds("1s", "24h")]
@@ -53,6 +55,8 @@ class Following(Settings):
         each = -(-self.connections // queues)
         buckets = 1 << (each // 2).bit_length()
         needed = each * _CONNECTION + buckets * _BUCKET + self.other_bytes(queues) // queues
+        if queues > 1:
+            needed += (2 * max(_INBOX, _BURSTS * queues) + _OWN) * _BUFFER
         return queues * (-(-needed // (2 * _MIB)) * 2 + 4)
 
     def other_bytes(self, queues: int) -> int:
