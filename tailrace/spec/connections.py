@@ -12,7 +12,7 @@ from tailrace.spec.kind import Settings
 MOST_CONNECTIONS = 1 << 24
 #: Bytes of a connection, with its place in lists and when it changed, and of eight places in the index.
 _CONNECTION, _BUCKET = 64 + 8 + 4, 32
-#: Packet buffers that wait between queues, at each port (dataplane/functions/inboxes.h), and that are the function's own.
+#: Packet buffers that wait between queues, at each port (dataplane/functions/inboxes.h), and those of the function.
 _INBOX, _BURSTS, _OWN, _BUFFER = 256, 64, 2048, 2560
 _MIB = 1 << 20
 
