@@ -282,8 +282,10 @@ static void run_interrupts(struct forward_thread *thread)
 			continue;
 		}
 		arm(thread);
-		/* A frame that came before the arming gave no interrupt. */
-		if (forward_once(thread) == 0) {
+		/* A frame that came before the arming gave no interrupt, and what this look leaves waiting will not
+		 * either.
+		 */
+		if (forward_once(thread) == 0 && !holds(thread)) {
 			function_count(&thread->sleeps, 1);
 			sleep_until_woken(thread);
 			before = end_of_rest(thread, before);
