@@ -47,8 +47,7 @@ static __rte_noinline uint16_t receive_own(struct forward *forward, uint16_t que
 	const uint16_t nb_taken = inboxes_take(forward, queue, in, mbufs);
 
 	*nb_received = 0;
-	forward->lanes[queue].waits[in] = !inboxes_take_more(forward, in);
-	if (unlikely(forward->lanes[queue].waits[in]))
+	if (unlikely(!inboxes_take_more(forward, queue, in, rte_rdtsc())))
 		return nb_taken;
 	*nb_received = device_receive(&forward->ports[in], queue, mbufs + nb_taken, FORWARD_BURST - nb_taken);
 	return nb_taken + inboxes_hand_on(forward, queue, in, mbufs + nb_taken, *nb_received);
@@ -72,7 +71,7 @@ static inline uint32_t forward_queue(struct forward *forward, uint16_t queue)
 			nb_moved += send_held(forward, queue, in);
 			continue;
 		}
-		if (unlikely(forward->lanes[queue].inboxes[in] != NULL))
+		if (unlikely(forward->lanes[queue].inboxes != NULL))
 			nb_frames = receive_own(forward, queue, in, held->frames, &nb_received);
 		else if (likely(keeping == NULL || !keeping->full(in)))
 			nb_received = nb_frames = device_receive(&forward->ports[in], queue, held->frames,
@@ -111,7 +110,7 @@ static inline bool holds(const struct forward_thread *thread)
 
 		if (held[0].nb_frames > 0 || held[1].nb_frames > 0 ||
 		    (unlikely(keeping != NULL) && keeping->pending(thread->queues[i])) ||
-		    unlikely(inboxes_waited_for(&forward->lanes[thread->queues[i]])))
+		    unlikely(inboxes_waited_for(forward, thread->queues[i])))
 			return true;
 	}
 	return false;

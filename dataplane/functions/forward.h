@@ -35,6 +35,7 @@ struct forward_counters { /* of the frames that came in at one port; the thread 
 	_Atomic uint64_t sent;		/* at the other port */
 	_Atomic uint64_t drop_function; /* freed by a function that keeps none; the others count it themselves */
 	_Atomic uint64_t drop_full;	/* still held at the end: the other port did not take them */
+	_Atomic uint64_t drop_busy;	/* the thread of the queue that they belong to had more than it could do */
 	_Atomic uint64_t handed_on;	/* to the queue that they belong to, of a function with homes() */
 };
 
@@ -51,8 +52,7 @@ struct lane {
 	_Atomic int wanted; /* who is to have it; forward_use() writes */
 	struct forward_held held[2];
 	struct forward_counters counters[2];
-	struct rte_ring *inboxes[2]; /* by the port where they came in (inboxes.h); NULL: there are none */
-	bool waits[2];		     /* for room in the inboxes of others, and so receives nothing there */
+	struct inboxes *inboxes; /* of what came in by other queues (inboxes.h); NULL: there are none */
 } __rte_cache_aligned;
 
 struct forward_thread {

@@ -2,58 +2,160 @@
 #include <errno.h>
 #include <stdio.h>
 
+#include <rte_cycles.h>
+#include <rte_malloc.h>
+
 #include "common/log.h"
 #include "inboxes.h"
 
-int inboxes_open(struct forward *forward)
-{
-	for (unsigned queue = 0; queue < forward->nb_queues; queue++)
-		for (unsigned in = 0; in < 2; in++) {
-			char name[RTE_RING_NAMESIZE];
+enum {
+	/* us in which a reader that runs takes some: a round, of all queues at their fullest */
+	ROUND = 100,
+	/* us for which one that takes nothing is waited for: until it has its CPU again, or its port some room */
+	PATIENCE = 10000,
+};
 
-			snprintf(name, sizeof(name), "inbox %u.%u", queue, in);
-			forward->lanes[queue].inboxes[in] = rte_ring_create(
-				name, inboxes_room(forward->nb_queues), SOCKET_ID_ANY, RING_F_SC_DEQ | RING_F_EXACT_SZ);
-			if (forward->lanes[queue].inboxes[in] == NULL) {
-				log_error("no memory for queues between threads; use a larger --memory");
+static struct rte_ring *open_inbox(unsigned nb_queues, unsigned queue, unsigned from, unsigned in)
+{
+	char name[RTE_RING_NAMESIZE];
+
+	snprintf(name, sizeof(name), "inbox %u %u %u", queue, from, in);
+	return rte_ring_create(name, inbox_room(nb_queues), SOCKET_ID_ANY,
+			       RING_F_SP_ENQ | RING_F_SC_DEQ | RING_F_EXACT_SZ);
+}
+
+static int open_queue(struct forward *forward, unsigned queue)
+{
+	struct inboxes *inboxes = rte_zmalloc("inboxes", sizeof(*inboxes), RTE_CACHE_LINE_SIZE);
+
+	forward->lanes[queue].inboxes = inboxes;
+	if (inboxes == NULL)
+		return -ENOMEM;
+	for (unsigned in = 0; in < 2; in++)
+		for (unsigned from = 0; from < forward->nb_queues; from++) {
+			if (from == queue)
+				continue;
+			inboxes->from[in][from] = open_inbox(forward->nb_queues, queue, from, in);
+			if (inboxes->from[in][from] == NULL)
 				return -ENOMEM;
-			}
 		}
 	return 0;
 }
 
-void inboxes_close(struct forward *forward)
+int inboxes_open(struct forward *forward)
 {
 	for (unsigned queue = 0; queue < forward->nb_queues; queue++)
-		for (unsigned in = 0; in < 2; in++) {
-			struct lane *lane = &forward->lanes[queue];
-			struct rte_mbuf *mbuf;
-
-			if (lane->inboxes[in] == NULL)
-				continue;
-			while (rte_ring_sc_dequeue(lane->inboxes[in], (void **)&mbuf) == 0) {
-				function_count(&lane->counters[in].drop_full, 1);
-				rte_pktmbuf_free(mbuf);
-			}
-			rte_ring_free(lane->inboxes[in]);
-			lane->inboxes[in] = NULL;
+		if (open_queue(forward, queue) != 0) {
+			log_error("no memory for queues between threads; use a larger --memory");
+			return -ENOMEM;
 		}
+	return 0;
 }
 
-/* There is room (inboxes_take_more()).  Whoever has the other queue may sleep. */
-static void put(struct forward *forward, unsigned queue, uint16_t in, struct rte_mbuf **mbufs, unsigned nb_frames,
-		struct forward_counters *counters)
+static void close_inbox(struct rte_ring *inbox, struct forward_counters *counters)
 {
-	const unsigned nb_put = rte_ring_mp_enqueue_burst(forward->lanes[queue].inboxes[in], (void **)mbufs, nb_frames,
-							  NULL);
+	struct rte_mbuf *mbuf;
+
+	while (inbox != NULL && rte_ring_sc_dequeue(inbox, (void **)&mbuf) == 0) {
+		function_count(&counters->drop_full, 1);
+		rte_pktmbuf_free(mbuf);
+	}
+	rte_ring_free(inbox);
+}
+
+void inboxes_close(struct forward *forward)
+{
+	for (unsigned queue = 0; queue < forward->nb_queues; queue++) {
+		struct lane *lane = &forward->lanes[queue];
+
+		for (unsigned at = 0; lane->inboxes != NULL && at < 2 * forward->nb_queues; at++)
+			close_inbox(lane->inboxes->from[at % 2][at / 2], &lane->counters[at % 2]);
+		rte_free(lane->inboxes);
+		lane->inboxes = NULL;
+	}
+}
+
+/* ------- who reads ------- */
+
+uint16_t inboxes_take(struct forward *forward, uint16_t queue, uint16_t in, struct rte_mbuf **burst)
+{
+	struct inboxes *inboxes = forward->lanes[queue].inboxes;
+	unsigned from = inboxes->turn[in], nb = 0;
+
+	inboxes->turn[in] = (uint8_t)((from + 1) % forward->nb_queues);
+	for (unsigned i = 0; i < forward->nb_queues && nb < INBOX_TAKEN; i++, from = (from + 1) % forward->nb_queues)
+		if (from != queue)
+			nb += rte_ring_sc_dequeue_burst(inboxes->from[in][from], (void **)(burst + nb),
+							INBOX_TAKEN - nb, NULL);
+	return (uint16_t)nb;
+}
+
+bool inboxes_waited_for(const struct forward *forward, uint16_t queue)
+{
+	const struct inboxes *inboxes = forward->lanes[queue].inboxes;
+
+	if (inboxes == NULL)
+		return false;
+	for (unsigned from = 0; from < forward->nb_queues; from++)
+		if (from != queue &&
+		    (!rte_ring_empty(inboxes->from[0][from]) || !rte_ring_empty(inboxes->from[1][from])))
+			return true;
+	return inboxes->waits[0] || inboxes->waits[1];
+}
+
+/* ------- who writes ------- */
+
+static uint64_t cycles(uint64_t us)
+{
+	return rte_get_tsc_hz() / 1000000 * us;
+}
+
+/* Whether who reads a full inbox is not to be waited for; `alike`: it is this thread, which has both queues. */
+static bool goes_without(const struct rte_ring *inbox, struct inbox_look *look, uint64_t tsc, bool alike)
+{
+	const uint32_t taken = __atomic_load_n(&inbox->cons.tail, __ATOMIC_RELAXED);
+	const bool anew = look->full == 0 || (taken != look->taken && tsc - look->full > cycles(PATIENCE));
+
+	look->full = tsc;
+	if (anew || taken != look->taken) {
+		look->since = tsc;
+		look->runs = !anew;
+		look->taken = taken;
+	}
+	return tsc - look->since > cycles(PATIENCE) || (look->runs && !alike && tsc - look->since <= cycles(ROUND));
+}
+
+bool inboxes_take_more(struct forward *forward, uint16_t queue, uint16_t in, uint64_t tsc)
+{
+	struct inboxes *own = forward->lanes[queue].inboxes;
+
+	own->waits[in] = false;
+	for (unsigned to = 0; to < forward->nb_queues; to++) {
+		const struct rte_ring *inbox = forward->lanes[to].inboxes->from[in][queue];
+
+		if (to != queue && unlikely(rte_ring_free_count(inbox) < FORWARD_BURST) &&
+		    !goes_without(inbox, &own->looks[in][to], tsc,
+				  forward->lanes[to].owner == forward->lanes[queue].owner))
+			own->waits[in] = true;
+	}
+	return !own->waits[in];
+}
+
+/* Whoever has the other queue may sleep. */
+static void put(struct forward *forward, unsigned from, unsigned to, uint16_t in, struct rte_mbuf **mbufs,
+		unsigned nb_frames)
+{
+	struct forward_counters *counters = &forward->lanes[from].counters[in];
+	const unsigned nb_put = rte_ring_sp_enqueue_burst(forward->lanes[to].inboxes->from[in][from], (void **)mbufs,
+							  nb_frames, NULL);
 
 	function_count(&counters->handed_on, nb_put);
 	if (unlikely(nb_put < nb_frames)) {
-		function_count(&counters->drop_full, nb_frames - nb_put);
+		function_count(&counters->drop_busy, nb_frames - nb_put);
 		rte_pktmbuf_free_bulk(mbufs + nb_put, nb_frames - nb_put);
 	}
 	if (forward->interrupts)
-		forward_wake_queue(forward, queue);
+		forward_wake_queue(forward, to);
 }
 
 uint16_t inboxes_hand_on(struct forward *forward, uint16_t queue, uint16_t in, struct rte_mbuf **mbufs,
@@ -81,7 +183,7 @@ uint16_t inboxes_hand_on(struct forward *forward, uint16_t queue, uint16_t in, s
 		for (uint16_t i = 0; i < nb_others; i++)
 			if (of_others[i] == home)
 				there[nb++] = others[i];
-		put(forward, home, in, there, nb, &forward->lanes[queue].counters[in]);
+		put(forward, queue, home, in, there, nb);
 	}
 	return nb_kept;
 }

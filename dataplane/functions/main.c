@@ -43,7 +43,7 @@ static unsigned own_buffers(const struct forward *forward)
 
 	if (function->homes == NULL)
 		return kept;
-	return forward->nb_queues * (kept + (forward->nb_queues > 1 ? 2 * inboxes_room(forward->nb_queues) : 0));
+	return forward->nb_queues * (kept + inboxes_room(forward->nb_queues));
 }
 
 /* The function has its tables, and a way between its threads.  Returns 0 or -1 after logging. */

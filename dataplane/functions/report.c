@@ -16,7 +16,7 @@ enum { ROWS = 20, ROWS_MOST = 10000, WAIT_MOST = 1000 /* ms */ };
 /* Of all queues together. */
 static json_t *port_counters(const struct forward *forward, unsigned port)
 {
-	json_int_t received = 0, sent = 0, drop_function = 0, drop_full = 0;
+	json_int_t received = 0, sent = 0, drop_function = 0, drop_full = 0, drop_busy = 0;
 
 	for (unsigned i = 0; i < forward->nb_queues; i++) {
 		const struct forward_counters *counters = &forward->lanes[i].counters[port];
@@ -25,9 +25,10 @@ static json_t *port_counters(const struct forward *forward, unsigned port)
 		sent += (json_int_t)counters->sent;
 		drop_function += (json_int_t)counters->drop_function;
 		drop_full += (json_int_t)counters->drop_full;
+		drop_busy += (json_int_t)counters->drop_busy;
 	}
-	return json_pack("{s:s, s:I, s:I, s:I, s:I}", "port", forward->ports[port].target, "received", received, "sent",
-			 sent, "drop_function", drop_function, "drop_full", drop_full);
+	return json_pack("{s:s, s:I, s:I, s:I, s:I, s:I}", "port", forward->ports[port].target, "received", received,
+			 "sent", sent, "drop_function", drop_function, "drop_full", drop_full, "drop_busy", drop_busy);
 }
 
 /* Who has each queue, and what came by it. */

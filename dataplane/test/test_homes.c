@@ -431,13 +431,31 @@ void forward_wake_queue(struct forward *forward, unsigned queue)
 	nb_woken++;
 }
 
-/* Of flows of all queues, numbered; returns how many were received: all that there is room for elsewhere. */
-static unsigned receive(struct forward *forward, unsigned queue, unsigned number)
+static struct forward forward;
+static uint64_t now;
+
+static void begin_to_forward(void)
+{
+	forward = (struct forward){.function = &firewall, .nb_queues = QUEUES, .interrupts = true};
+	for (unsigned i = 0; i < QUEUES; i++)
+		forward.lanes[i].owner = (int)i;
+	nb_woken = 0;
+	now = 1;
+	assert_int_equal(inboxes_open(&forward), 0);
+}
+
+static void pass_us(uint64_t us)
+{
+	now += rte_get_tsc_hz() / 1000000 * us;
+}
+
+/* Of flows of all queues, numbered; returns how many were received. */
+static unsigned receive(unsigned queue, unsigned number)
 {
 	struct rte_mbuf *burst[FORWARD_BURST];
 	uint16_t nb_kept;
 
-	if (!inboxes_take_more(forward, 0))
+	if (!inboxes_take_more(&forward, (uint16_t)queue, 0, now))
 		return 0;
 	for (unsigned i = 0; i < FORWARD_BURST; i++) {
 		const struct frame frame = udp4(CLIENT, SERVER, (uint16_t)((number + i) % 500 + 1000), 53);
@@ -445,63 +463,145 @@ static unsigned receive(struct forward *forward, unsigned queue, unsigned number
 		burst[i] = buffer_of(&frame);
 		burst[i]->hash.usr = number + i;
 	}
-	nb_kept = inboxes_hand_on(forward, (uint16_t)queue, 0, burst, FORWARD_BURST);
+	nb_kept = inboxes_hand_on(&forward, (uint16_t)queue, 0, burst, FORWARD_BURST);
 	for (uint16_t i = 1; i < nb_kept; i++)
 		assert_true(burst[i]->hash.usr > burst[i - 1]->hash.usr);
 	rte_pktmbuf_free_bulk(burst, nb_kept);
 	return FORWARD_BURST;
 }
 
-/* Returns how many. */
-static unsigned take_all(struct forward *forward, unsigned queue, unsigned *next)
+/* Those of one queue come in order; `next` is NULL: they are of several.  Returns how many. */
+static unsigned take_some(unsigned queue, unsigned *next)
 {
 	struct rte_mbuf *taken[INBOX_TAKEN];
-	unsigned count = 0;
-	uint16_t nb;
+	const uint16_t nb = inboxes_take(&forward, (uint16_t)queue, 0, taken);
 
-	while ((nb = inboxes_take(forward, (uint16_t)queue, 0, taken)) > 0) {
-		for (uint16_t i = 0; i < nb; i++) {
-			assert_true(taken[i]->hash.usr >= *next);
-			*next = taken[i]->hash.usr + 1;
-		}
-		rte_pktmbuf_free_bulk(taken, nb);
-		count += nb;
+	for (uint16_t i = 0; next != NULL && i < nb; i++) {
+		assert_true(taken[i]->hash.usr >= *next);
+		*next = taken[i]->hash.usr + 1;
 	}
+	rte_pktmbuf_free_bulk(taken, nb);
+	return nb;
+}
+
+static unsigned take_all(unsigned queue, unsigned *next)
+{
+	unsigned count = 0, nb;
+
+	while ((nb = take_some(queue, next)) > 0)
+		count += nb;
 	return count;
+}
+
+static uint64_t dropped(void)
+{
+	return forward.lanes[1].counters[0].drop_busy;
 }
 
 static void frames_are_handed_on_in_order_and_none_is_lost(void **state)
 {
-	static struct forward forward;
-	unsigned next[QUEUES] = {0}, number = 0, taken = 0, received;
+	unsigned next[QUEUES] = {0}, number = 0, taken = 0;
 
-	forward = (struct forward){.function = &firewall, .nb_queues = QUEUES, .interrupts = true};
-	nb_woken = 0;
-	assert_int_equal(inboxes_open(&forward), 0);
+	begin_to_forward();
 	for (unsigned round = 0; round < 100; round++) {
 		number += FORWARD_BURST;
-		assert_int_equal(receive(&forward, 1, number), FORWARD_BURST);
+		assert_int_equal(receive(1, number), FORWARD_BURST);
 		for (unsigned queue = 0; queue < QUEUES; queue++)
-			taken += take_all(&forward, queue, &next[queue]);
+			taken += take_all(queue, &next[queue]);
 	}
 	assert_int_equal(next[1], 0); /* its own stayed */
 	assert_int_equal(taken, forward.lanes[1].counters[0].handed_on);
 	assert_true(nb_woken >= 100);
+	assert_int_equal(dropped(), 0);
+	inboxes_close(&forward);
+}
 
-	/* One thread stands still. */
-	while ((received = receive(&forward, 1, number += FORWARD_BURST)) > 0) {
-		take_all(&forward, 0, &next[0]);
-		take_all(&forward, 3, &next[3]);
+/* Fill what queue 2 has for queue 1; the others take theirs. */
+static unsigned fill(unsigned next[QUEUES])
+{
+	unsigned number = 0;
+
+	while (receive(1, number) > 0) {
+		number += FORWARD_BURST;
+		take_all(0, &next[0]);
+		take_all(3, &next[3]);
 	}
-	assert_true(inboxes_waited_for(&forward.lanes[2]));
-	assert_false(inboxes_waited_for(&forward.lanes[0]));
-	taken = take_all(&forward, 2, &next[2]);
-	assert_in_range(taken, 1, inboxes_room(QUEUES));
-	assert_int_equal(receive(&forward, 0, number), FORWARD_BURST);
-	assert_int_equal(forward.lanes[1].counters[0].drop_full, 0);
-	inboxes_close(&forward); /* what nobody has taken */
+	assert_true(inboxes_waited_for(&forward, 1));
+	assert_true(inboxes_waited_for(&forward, 2));
+	assert_false(inboxes_waited_for(&forward, 0));
+	assert_int_equal(dropped(), 0);
+	return number;
+}
+
+static void who_stands_still_is_waited_for_and_not_for_ever(void **state)
+{
+	unsigned next[QUEUES] = {0}, number, others = 0;
+
+	begin_to_forward();
+	number = fill(next);
+	pass_us(9000);
+	assert_int_equal(receive(1, number), 0);
+	for (unsigned from = 0; from < QUEUES; from++)
+		if (from != 1)
+			assert_int_equal(receive(from, number), FORWARD_BURST); /* they have room of their own */
+	take_all(0, NULL);
+	take_all(3, NULL);
+	pass_us(2000);
+	for (unsigned round = 0; round < 100; round++) { /* it still does */
+		assert_int_equal(receive(1, number += FORWARD_BURST), FORWARD_BURST);
+		others += take_all(0, NULL) + take_all(3, NULL);
+	}
+	assert_true(others > 1000 && dropped() > 500);
+	pass_us(60 * 1000 * 1000);
+	assert_int_equal(receive(1, number += FORWARD_BURST), FORWARD_BURST); /* nor does it cost anything later */
+	inboxes_close(&forward);					      /* what nobody has taken */
 	assert_true(forward.lanes[2].counters[0].drop_full > 0);
 	assert_int_equal(rte_mempool_in_use_count(pool), 0);
+}
+
+static void who_has_too_much_costs_flows_of_other_queues_nothing(void **state)
+{
+	unsigned next[QUEUES] = {0}, number, taken = 0, others = 0;
+	uint64_t before;
+
+	begin_to_forward();
+	number = fill(next);
+	take_some(2, &next[2]);
+	before = forward.lanes[1].counters[0].handed_on;
+	for (unsigned round = 0; round < 1000; round++) {
+		pass_us(20);
+		if (round % 4 == 0)
+			taken += take_some(2, &next[2]);
+		assert_int_equal(receive(1, number += FORWARD_BURST), FORWARD_BURST);
+		others += take_all(0, &next[0]) + take_all(3, &next[3]);
+	}
+	assert_true(taken > 1000 && dropped() > 1000);
+	assert_in_range(others, 1000 * FORWARD_BURST / 3, 1000 * FORWARD_BURST * 2 / 3);
+	assert_in_range(forward.lanes[1].counters[0].handed_on - before, taken + others - INBOX_LEAST * 2,
+			taken + others + INBOX_LEAST * 2);
+
+	/* As soon as it does not run, it is waited for again. */
+	pass_us(200);
+	assert_int_equal(receive(1, number), 0);
+	inboxes_close(&forward);
+}
+
+static void one_thread_with_both_queues_takes_before_it_receives_more(void **state)
+{
+	unsigned next[QUEUES] = {0}, number;
+
+	begin_to_forward();
+	forward.lanes[2].owner = 1;
+	number = fill(next);
+	for (unsigned round = 0; round < 1000; round++) {
+		pass_us(20);
+		take_some(2, &next[2]);
+		receive(1, number += FORWARD_BURST);
+		take_all(0, &next[0]);
+		take_all(3, &next[3]);
+	}
+	assert_int_equal(dropped(), 0);
+	inboxes_close(&forward);
 }
 
 #define TEST(test) cmocka_unit_test_setup_teardown(test, start, end)
@@ -519,6 +619,9 @@ int main(void)
 		TEST(another_instance_may_have_other_queues),
 		TEST(pages_go_on_from_table_to_table),
 		TEST(frames_are_handed_on_in_order_and_none_is_lost),
+		TEST(who_stands_still_is_waited_for_and_not_for_ever),
+		TEST(who_has_too_much_costs_flows_of_other_queues_nothing),
+		TEST(one_thread_with_both_queues_takes_before_it_receives_more),
 	};
 
 	pool = start_dpdk_with_pool(256, 1024);
