@@ -234,6 +234,9 @@ static int nat_open(const struct function_start *start)
 	for (unsigned i = 0; i < nb_nats; i++)
 		if (open_queue(i) != 0)
 			return -ENOMEM;
+	if (nats[0].table.host_connections < settings.host_connections)
+		log_info("with %u queues a host may have %u connections, not %u: it has them in the table of one queue",
+			 nb_nats, nats[0].table.host_connections, settings.host_connections);
 	nat_handover.tables.nb = tables.nb = nb_nats;
 	return handover_open(&nat_handover, start);
 }

@@ -87,7 +87,7 @@ struct nat_mapping *nat_table_hold(struct nat_table *table, const struct nat_end
 	uint32_t host = mapping != NULL ? mapping->host : nat_host_find(table, end->address, end->tags);
 
 	*why = VERDICT_DROP_host_connections;
-	if (host != 0 && table->hosts[host].connections >= table->settings->host_connections)
+	if (host != 0 && table->hosts[host].connections >= table->host_connections)
 		return NULL;
 	*why = VERDICT_DROP_table_full;
 	if (mapping == NULL && table->free_mapping == 0)
@@ -129,7 +129,7 @@ struct nat_mapping *nat_table_hold_this(struct nat_table *table, const struct na
 	const uint32_t host = mapping != NULL ? mapping->host : nat_host_find(table, end->address, end->tags);
 
 	*why = VERDICT_DROP_host_connections;
-	if (host != 0 && table->hosts[host].connections >= table->settings->host_connections)
+	if (host != 0 && table->hosts[host].connections >= table->host_connections)
 		return NULL;
 	*why = VERDICT_DROP_table_full;
 	if (mapping == NULL && table->free_mapping == 0)
@@ -201,6 +201,14 @@ static void link_up(struct nat_table *table)
 	table->blocks[table->waiting] = (struct nat_block){.next = table->waiting, .previous = table->waiting};
 }
 
+uint32_t nat_table_host_connections(const struct nat_settings *settings, uint32_t share, unsigned nb_tables)
+{
+	if (nb_tables == 1)
+		return settings->host_connections;
+	return RTE_MIN(settings->host_connections,
+		       RTE_MAX(RTE_MAX(share / 8, settings->host_connections / nb_tables), 1u));
+}
+
 int nat_table_open(struct nat_table *table, struct nat_pool *pool, unsigned number, uint32_t connections)
 {
 	const struct nat_settings *settings = pool->settings;
@@ -215,6 +223,7 @@ int nat_table_open(struct nat_table *table, struct nat_pool *pool, unsigned numb
 		.waiting = pool->nb_blocks + 1 + number,
 		.most_mappings = mappings,
 		.nb_hosts = hosts,
+		.host_connections = nat_table_host_connections(settings, connections, pool->nb_tables),
 		.mapping_mask = chains - 1,
 		.host_mask = host_chains - 1,
 		.hold = (uint32_t)(rte_get_tsc_hz() * NAT_HOLD_SECONDS >> CONNECTION_TICK_SHIFT),

@@ -135,6 +135,7 @@ struct nat_table {
 	uint32_t *by_inside, *by_outside, *by_host; /* chains, by hash */
 	uint32_t mapping_mask, host_mask;
 	uint32_t most_mappings, nb_hosts;
+	uint32_t host_connections; /* the most of a host */
 	uint32_t free_mapping, free_host;
 	uint64_t secret[2], random;
 	uint32_t hold;	  /* ticks */
@@ -172,6 +173,12 @@ static inline unsigned nat_table_home(uint32_t address, unsigned nb_tables)
 {
 	return (unsigned)((hash_mix(address ^ HASH_0, HASH_1) >> 32) * nb_tables >> 32);
 }
+
+/*
+ * The most connections of a host, where connections are shared out among so many tables: one host has all of its own in
+ * one table, of which it is to have no larger a part than it may have of all, or an eighth.
+ */
+uint32_t nat_table_host_connections(const struct nat_settings *settings, uint32_t share, unsigned nb_tables);
 
 /* The table that has an end of the pool, or `otherwise` where none has.  From any thread. */
 unsigned nat_pool_home(const struct nat_pool *pool, uint32_t address, uint16_t port, uint8_t protocol,

@@ -32,6 +32,7 @@ static int begin(unsigned queues)
 		assert_null(nat.set("pool", "198.51.100.0/31"));
 		assert_null(nat.set("inside", "10.0.0.0/8"));
 		assert_null(nat.set("block", "1024"));
+		assert_null(nat.set("host-connections", "1024"));
 		assert_null(nat.set("forwards", "tcp:198.51.100.1:80:10.0.0.9:8080,udp:198.51.100.1:2000:10.0.0.9:53"));
 		told = true;
 	}
@@ -292,6 +293,24 @@ static void answers_in_fragments_come_to_who_asked(void **state)
 	}
 }
 
+/* A quarter of all, and so of its table. */
+static void a_host_leaves_room_to_others_of_its_queue(void **state)
+{
+	unsigned passed = 0, other = 1;
+
+	while (nat_table_home(HOST + other, QUEUES) != nat_table_home(HOST, QUEUES))
+		other++;
+	for (unsigned i = 0; i < 4000; i++) {
+		struct frame frame = udp(HOST, 2000, SERVER + i, 53);
+
+		passed += passes(&frame, 0);
+	}
+	assert_int_equal(passed, 1024 / QUEUES);
+	assert_int_equal(translated(0, "drop_host_connections"), 4000 - passed);
+	for (unsigned i = 0; i < 200; i++)
+		sent(udp(HOST + other, 2000, SERVER + i, 53), 0);
+}
+
 /* ------- another instance, with other queues ------- */
 
 static _Atomic bool forwards;
@@ -368,6 +387,7 @@ int main(void)
 		TEST(so_do_fragments_and_errors),
 		TEST(errors_from_outside_come_to_who_sent),
 		TEST(answers_in_fragments_come_to_who_asked),
+		TEST(a_host_leaves_room_to_others_of_its_queue),
 		TEST(connections_keep_their_addresses_with_other_queues),
 	};
 
