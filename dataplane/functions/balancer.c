@@ -93,7 +93,7 @@ static uint16_t balancer_process(struct rte_mbuf **burst, uint16_t nb_frames, ui
 
 	connections_sweep(&lane->flows, connections_tick(tsc));
 	if (unlikely(handover_waits(&balancer_handover, queue)))
-		handover_take(&balancer_handover, connections_tick(tsc));
+		handover_take(&balancer_handover, queue, connections_tick(tsc));
 	return nb_frames > 0 || (queue == 0 && !rte_ring_empty(the_balancer.to_port[1 - in]))
 		       ? balancer_balance(lane, burst, nb_frames, in, tsc)
 		       : 0;

@@ -225,7 +225,7 @@ static uint16_t firewall_process(struct rte_mbuf **burst, uint16_t nb_frames, ui
 
 	connections_sweep(&firewall->flows, connections_tick(tsc));
 	if (unlikely(handover_waits(&handover, queue)))
-		handover_take(&handover, connections_tick(tsc));
+		handover_take(&handover, queue, connections_tick(tsc));
 	return firewall_filter(firewall, burst, nb_frames, in, tsc);
 }
 

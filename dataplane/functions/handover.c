@@ -1,9 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <errno.h>
 #include <poll.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/eventfd.h>
+#include <time.h>
 #include <unistd.h>
 
 #include <netinet/in.h>
@@ -43,7 +45,7 @@ void handover_close(struct handover *handover)
 	if (handover->tables.nb > 0 && handover->done_fd >= 0)
 		close(handover->done_fd);
 	handover->tables.nb = 0;
-	atomic_store(&handover->offered, 0);
+	memset(handover->parts, 0, sizeof(handover->parts));
 	memset(handover->counts, 0, sizeof(handover->counts));
 	handover->given = 0;
 }
@@ -165,18 +167,21 @@ enum handover_result handover_take_one(struct handover *handover, const struct h
 
 /* ------- the forwarding thread ------- */
 
-void handover_take(struct handover *handover, uint32_t tick)
+void handover_take(struct handover *handover, unsigned queue, uint32_t tick)
 {
+	struct handover_part *part = &handover->parts[queue];
 	const uint64_t one = 1;
 
-	for (unsigned i = 0; i < HANDOVER_ROUND && handover->next < handover->until; i++) {
-		const struct handover_record *record = &handover->batch[handover->order[handover->next++]];
+	for (unsigned i = 0; i < HANDOVER_ROUND && part->next < part->until; i++) {
+		const struct handover_record *record = &handover->batch[handover->order[part->next++]];
 
-		function_count(&handover->counts[handover_take_one(handover, record, tick)], 1);
+		/* Threads of other tables count, too. */
+		atomic_fetch_add_explicit(&handover->counts[handover_take_one(handover, record, tick)], 1,
+					  memory_order_relaxed);
 	}
-	if (handover->next < handover->until)
+	if (part->next < part->until)
 		return;
-	atomic_store_explicit(&handover->offered, 0, memory_order_release);
+	atomic_store_explicit(&part->offered, false, memory_order_release);
 	(void)!write(handover->done_fd, &one, sizeof(one));
 }
 
@@ -357,35 +362,82 @@ static void sort(struct handover *handover, uint32_t count, uint32_t ends[FUNCTI
 	}
 }
 
-/*
- * Have the forwarding thread of a table take its part.  Returns whether it did in time; one that comes later is taken
- * as well.
- */
-static bool offer(struct handover *handover, unsigned table, uint32_t next, uint32_t until)
+/* How many tables have not taken their part. */
+static unsigned nb_late(const struct handover *handover)
 {
-	struct pollfd done = {.fd = handover->done_fd, .events = POLLIN};
-	uint64_t before;
+	unsigned late = 0;
 
-	(void)!read(handover->done_fd, &before, sizeof(before)); /* of one that was not waited for */
-	handover->next = next;
-	handover->until = until;
-	atomic_store_explicit(&handover->offered, table + 1, memory_order_release);
-	function_wake(&handover->start, table);
-	while (poll(&done, 1, PATIENCE) < 0 && errno == EINTR)
-		;
-	return !handover_waits(handover, table);
+	for (unsigned table = 0; table < handover->tables.nb; table++)
+		late += handover_waits(handover, table);
+	return late;
 }
 
-/* Likewise of all tables; those that nothing is for are asked only where there is nothing for any. */
-static bool offer_all(struct handover *handover, uint32_t count)
+static uint64_t milliseconds(void)
+{
+	struct timespec now;
+
+	clock_gettime(CLOCK_MONOTONIC, &now);
+	return (uint64_t)now.tv_sec * 1000 + (uint64_t)now.tv_nsec / 1000000;
+}
+
+/* A wake-up may be of a part that was not waited for, and is no more than a reason to look again. */
+static void wait_for_all(const struct handover *handover)
+{
+	const uint64_t until = milliseconds() + PATIENCE;
+	struct pollfd done = {.fd = handover->done_fd, .events = POLLIN};
+	uint64_t now = until - PATIENCE, count;
+
+	while (nb_late(handover) > 0 && now < until) {
+		poll(&done, 1, (int)(until - now));
+		(void)!read(handover->done_fd, &count, sizeof(count));
+		now = milliseconds();
+	}
+}
+
+/*
+ * Have the forwarding threads of all tables take their parts; those that nothing is for are asked only where there is
+ * nothing for any.  Returns how many have not in time; what they take later is taken as well.
+ */
+static unsigned offer(struct handover *handover, uint32_t count)
 {
 	uint32_t ends[FUNCTION_QUEUES], next = 0;
 
 	sort(handover, count, ends);
-	for (unsigned table = 0; table < handover->tables.nb; next = ends[table++])
-		if ((ends[table] > next || count == 0) && !offer(handover, table, next, ends[table]))
-			return false;
-	return true;
+	for (unsigned table = 0; table < handover->tables.nb; next = ends[table++]) {
+		struct handover_part *part = &handover->parts[table];
+
+		if (ends[table] == next && count > 0)
+			continue;
+		part->next = next;
+		part->until = ends[table];
+		atomic_store_explicit(&part->offered, true, memory_order_release);
+		function_wake(&handover->start, table);
+	}
+	wait_for_all(handover);
+	return nb_late(handover);
+}
+
+/* Who was late, as "queue 1, 3". */
+static void name_late(const struct handover *handover, char *text, size_t size)
+{
+	size_t at = 0;
+
+	for (unsigned table = 0; table < handover->tables.nb && at < size; table++)
+		if (handover_waits(handover, table))
+			at += (size_t)snprintf(text + at, size - at, "%s%u", at == 0 ? "queue " : ", ", table);
+}
+
+static json_t *fail_late(const struct handover *handover, unsigned late, struct control_error *error)
+{
+	char which[FUNCTION_QUEUES * 4 + 8] = "no queue any more";
+
+	name_late(handover, which, sizeof(which));
+	if (handover->tables.nb == 1)
+		return control_fail(error, CONTROL_FAILED, "the forwarding thread has not taken them in %d ms",
+				    PATIENCE);
+	return control_fail(error, CONTROL_FAILED,
+			    "forwarding threads have not taken those of %u of %u tables in %d ms (%s); the others have",
+			    late, handover->tables.nb, PATIENCE, which);
 }
 
 json_t *handover_receive(struct handover *handover, json_t *params, struct control_error *error)
@@ -393,6 +445,7 @@ json_t *handover_receive(struct handover *handover, json_t *params, struct contr
 	uint64_t before[HANDOVER_NB_RESULTS], counts[HANDOVER_NB_RESULTS];
 	const char *text, *told = "";
 	size_t length, told_length = 0;
+	unsigned late = 0;
 
 	if (control_unpack(params, error, "{s:s%, s?:s%}", "connections", &text, &length, "told", &told,
 			   &told_length) != 0)
@@ -401,7 +454,7 @@ json_t *handover_receive(struct handover *handover, json_t *params, struct contr
 		return control_fail(error, CONTROL_INVALID_PARAMS,
 				    "connections: expected at most %d records of %d bytes in hexadecimal digits",
 				    HANDOVER_PAGE, RECORD);
-	if (atomic_load(&handover->offered) != 0)
+	if (nb_late(handover) > 0)
 		return control_fail(error, CONTROL_FAILED, "connections that came before are not taken yet");
 	for (size_t i = 0; i < length / (2 * RECORD); i++)
 		if (!read_hex(text + i * 2 * RECORD, &handover->batch[i], RECORD))
@@ -416,9 +469,10 @@ json_t *handover_receive(struct handover *handover, json_t *params, struct contr
 	if (handover->prepare != NULL)
 		handover->prepare(handover, (uint32_t)(length / (2 * RECORD)));
 	read_counts(handover, before);
-	if ((length > 0 || told_length == 0) && !offer_all(handover, (uint32_t)(length / (2 * RECORD))))
-		return control_fail(error, CONTROL_FAILED, "the forwarding thread has not taken them in %d ms",
-				    PATIENCE);
+	if (length > 0 || told_length == 0)
+		late = offer(handover, (uint32_t)(length / (2 * RECORD)));
+	if (late > 0)
+		return fail_late(handover, late, error);
 	read_counts(handover, counts);
 	for (unsigned i = 0; i < HANDOVER_NB_RESULTS; i++)
 		counts[i] -= before[i];

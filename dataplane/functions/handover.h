@@ -6,7 +6,7 @@
  *
  * What is handed over is hostile input: each record is checked as if it had been made up.  The control thread reads a
  * page into a batch, which the forwarding thread takes, some records a round: the table stays its own.  Where there
- * are several, each takes what is for its table, one after the other.
+ * are several, each takes what is for its table, all at the same time.
  */
 #ifndef TAILRACE_FUNCTIONS_HANDOVER_H
 #define TAILRACE_FUNCTIONS_HANDOVER_H
@@ -18,6 +18,7 @@
 
 #include <jansson.h>
 #include <rte_branch_prediction.h>
+#include <rte_common.h>
 
 #include "common/control.h"
 #include "connections.h"
@@ -62,6 +63,12 @@ struct handover_record {
 };
 static_assert(sizeof(struct handover_record) % sizeof(uint64_t) == 0, "nothing stands between two records");
 
+/* Of a batch: what is for one table. */
+struct handover_part {
+	_Atomic bool offered; /* it is the table's forwarding thread's, until that has taken it */
+	uint32_t next, until; /* of `order`: those that it is to take */
+} __rte_cache_aligned;
+
 struct handover {
 	struct connection_tables tables;
 	/* Of several tables: the one that a record that holds is for.  From any thread. */
@@ -83,8 +90,7 @@ struct handover {
 
 	struct function_start start;
 	int done_fd;
-	_Atomic unsigned offered;      /* 1 and the table's number: the batch is its forwarding thread's; 0: nobody's */
-	uint32_t next, until;	       /* of `order`: those that it is to take */
+	struct handover_part parts[FUNCTION_QUEUES];
 	uint16_t order[HANDOVER_PAGE]; /* records of the batch, those for one table after the other */
 	_Atomic uint64_t counts[HANDOVER_NB_RESULTS];
 	_Atomic uint64_t given;
@@ -101,11 +107,11 @@ void handover_close(struct handover *handover);
 /* For the table of this queue. */
 static inline bool handover_waits(const struct handover *handover, unsigned queue)
 {
-	return atomic_load_explicit(&handover->offered, memory_order_acquire) == queue + 1;
+	return atomic_load_explicit(&handover->parts[queue].offered, memory_order_acquire);
 }
 
-/* Take some of the batch. */
-void handover_take(struct handover *handover, uint32_t tick);
+/* Take some of what is for the table of this queue. */
+void handover_take(struct handover *handover, unsigned queue, uint32_t tick);
 
 /* Whether a record is one that such tables can have.  From any thread. */
 bool handover_holds(const struct handover *handover, const struct handover_record *record);
@@ -124,7 +130,8 @@ json_t *handover_give(struct handover *handover, json_t *params, struct control_
 
 /*
  * Take {"connections": HEX, "told": HEX}; returns what became of the connections, when that is known.  With nothing in
- * either, when the forwarding thread has passed, which forgets some of what has aged.
+ * either, when each forwarding thread has passed, which forgets some of what has aged.  NULL with the error filled in:
+ * some have not in time, and what the others took is kept.
  */
 json_t *handover_receive(struct handover *handover, json_t *params, struct control_error *error);
 

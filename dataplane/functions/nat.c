@@ -127,7 +127,7 @@ static uint16_t nat_process(struct rte_mbuf **burst, uint16_t nb_frames, uint16_
 	connections_sweep(&nat->flows, nat->tick);
 	nat_table_sweep(&nat->table, nat->tick);
 	if (unlikely(handover_waits(&nat_handover, queue)))
-		handover_take(&nat_handover, nat->tick);
+		handover_take(&nat_handover, queue, nat->tick);
 	if (unlikely(has_turning(nat)))
 		nat_turn_back(nat, tsc);
 	return nb_frames > 0 || nat->nb_back > 0 ? nat_translate(nat, burst, nb_frames, in, tsc) : 0;

@@ -396,6 +396,53 @@ static void another_instance_may_have_other_queues(void **state)
 	}
 }
 
+static unsigned stands_still;
+
+static void *forward_but_one(void *nothing)
+{
+	while (forwards)
+		for (uint16_t queue = 0; queue < QUEUES; queue++)
+			if (queue != stands_still)
+				firewall.process(NULL, 0, 0, queue);
+	return NULL;
+}
+
+/* The first one, so that others would come after it. */
+static void one_that_is_late_does_not_keep_the_others(void **state)
+{
+	struct control_error error = {0};
+	json_t *params = json_object(), *page;
+	json_int_t known;
+	pthread_t thread;
+
+	for (unsigned i = 0; i < FLOWS; i++) {
+		const struct frame asks = udp4(CLIENT, SERVER, (uint16_t)(1000 + i), 53);
+
+		assert_true(passes(&asks, 0));
+	}
+	page = handover_give(firewall.keeping->handover, params, &error);
+	known = firewalls[0].flows.used;
+	firewall.keeping->close();
+	begin(QUEUES);
+	forwards = true;
+	assert_int_equal(pthread_create(&thread, NULL, forward_but_one, NULL), 0);
+	json_object_set(params, "connections", json_object_get(page, "connections"));
+	assert_null(handover_receive(firewall.keeping->handover, params, &error));
+	assert_non_null(strstr(error.message, "1 of 4 tables"));
+	assert_non_null(strstr(error.message, "queue 0"));
+	forwards = false;
+	pthread_join(thread, NULL);
+	assert_int_equal(counted("handed_over", "taken"), FLOWS - known);
+
+	/* It comes later. */
+	for (unsigned round = 0; round < FLOWS; round++)
+		firewall.process(NULL, 0, 0, 0);
+	assert_int_equal(counted("handed_over", "taken"), FLOWS);
+	assert_int_equal(took(json_string_value(json_object_get(page, "connections")), QUEUES, "known"), FLOWS);
+	json_decref(params);
+	json_decref(page);
+}
+
 /* A page begins and ends in any table. */
 static void pages_go_on_from_table_to_table(void **state)
 {
@@ -617,6 +664,7 @@ int main(void)
 		TEST(there_are_as_many_as_were_asked_for_and_no_more),
 		TEST(rules_count_what_all_queues_had),
 		TEST(another_instance_may_have_other_queues),
+		TEST(one_that_is_late_does_not_keep_the_others),
 		TEST(pages_go_on_from_table_to_table),
 		TEST(frames_are_handed_on_in_order_and_none_is_lost),
 		TEST(who_stands_still_is_waited_for_and_not_for_ever),
