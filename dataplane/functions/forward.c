@@ -281,14 +281,16 @@ static void run_interrupts(struct forward_thread *thread)
 			continue;
 		}
 		arm(thread);
-		/* A frame that came before the arming gave no interrupt, and what this look leaves waiting will not
-		 * either.
-		 */
+		/* What came before gave no interrupt, nor will what this look leaves waiting.  Either it sees what
+		 * somebody has put there, or that one sees that there is somebody to wake. */
+		atomic_store(&thread->to_wake, true);
+		atomic_thread_fence(memory_order_seq_cst);
 		if (forward_once(thread) == 0 && !holds(thread)) {
 			function_count(&thread->sleeps, 1);
 			sleep_until_woken(thread);
 			before = end_of_rest(thread, before);
 		}
+		atomic_store_explicit(&thread->to_wake, false, memory_order_relaxed);
 		disarm(thread);
 	}
 }
@@ -332,10 +334,16 @@ void forward_wake(const struct forward_thread *thread)
 /* Who takes a queue after this looks at what is there for it. */
 void forward_wake_queue(struct forward *forward, unsigned queue)
 {
+	struct forward_thread *thread;
 	int owner;
 
+	if (!forward->interrupts)
+		return;
 	atomic_thread_fence(memory_order_seq_cst);
-	owner = atomic_load(&forward->lanes[queue].owner);
-	if (owner != FORWARD_NOBODY)
-		forward_wake(&forward->threads[owner]);
+	owner = atomic_load_explicit(&forward->lanes[queue].owner, memory_order_relaxed);
+	if (owner == FORWARD_NOBODY)
+		return;
+	thread = &forward->threads[owner];
+	if (atomic_load_explicit(&thread->to_wake, memory_order_relaxed) && atomic_exchange(&thread->to_wake, false))
+		forward_wake(thread);
 }

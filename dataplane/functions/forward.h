@@ -62,6 +62,7 @@ struct forward_thread {
 	_Atomic int cpu;	/* where it is to run */
 	_Atomic int runs;	/* where it does; -1: nowhere yet */
 	_Atomic bool ends;	/* as soon as it has no queue */
+	_Atomic bool to_wake;	/* it sleeps, or is about to */
 	_Atomic uint64_t first; /* TSC when it had moved its first frames since it was started; 0: not yet */
 	_Atomic uint64_t sleeps;
 	struct gap_log gaps;
@@ -128,7 +129,8 @@ int forward_run(void *thread);
 /* End a thread's sleep. */
 void forward_wake(const struct forward_thread *thread);
 
-/* From any thread: end the sleep of who has a queue, after something was put there for it. */
+/* From any thread: end the sleep of who has a queue, after something was put there for it.  Costs a system call only if
+ * that one sleeps. */
 void forward_wake_queue(struct forward *forward, unsigned queue);
 
 #endif

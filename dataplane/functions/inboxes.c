@@ -154,8 +154,7 @@ static void put(struct forward *forward, unsigned from, unsigned to, uint16_t in
 		function_count(&counters->drop_busy, nb_frames - nb_put);
 		rte_pktmbuf_free_bulk(mbufs + nb_put, nb_frames - nb_put);
 	}
-	if (forward->interrupts)
-		forward_wake_queue(forward, to);
+	forward_wake_queue(forward, to);
 }
 
 uint16_t inboxes_hand_on(struct forward *forward, uint16_t queue, uint16_t in, struct rte_mbuf **mbufs,

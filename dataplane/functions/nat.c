@@ -33,14 +33,21 @@ static struct connection_limits limits = CONNECTION_LIMITS_DEFAULT;
 static struct nat_settings settings = NAT_SETTINGS_DEFAULT;
 
 /* Have another queue do the rest, and count it.  Returns whether there is room. */
-static bool turn_to(const struct nat *other, struct rte_mbuf *mbuf, const struct nat_passing *passing)
+static bool turn_to(struct nat *nat, const struct nat *other, struct rte_mbuf *mbuf, const struct nat_passing *passing)
 {
 	mbuf->hash.usr = passing->turned;
 	mbuf->vlan_tci = passing->turned_port;
 	if (rte_ring_mp_enqueue(other->turning, mbuf) != 0)
 		return false;
-	function_wake(&started, other->number);
+	nat->to_wake |= UINT32_C(1) << other->number;
 	return true;
+}
+
+/* Once for all frames of a burst. */
+static inline void wake_others(struct nat *nat)
+{
+	for (; unlikely(nat->to_wake != 0); nat->to_wake &= nat->to_wake - 1)
+		function_wake(&started, (unsigned)__builtin_ctz(nat->to_wake));
 }
 
 /* Returns whether the frame leaves by the other port. */
@@ -50,7 +57,7 @@ static inline bool leave(struct nat *nat, struct rte_mbuf *mbuf, const struct na
 	enum verdict verdict = passing->base.verdict;
 
 	if (unlikely(verdict == VERDICT_PASS && passing->onward != 0)) {
-		if (turn_to(&nats[passing->onward - 1], mbuf, passing))
+		if (turn_to(nat, &nats[passing->onward - 1], mbuf, passing))
 			return false;
 		verdict = VERDICT_DROP_hairpin_full;
 	}
@@ -89,6 +96,7 @@ uint16_t nat_translate(struct nat *nat, struct rte_mbuf **mbufs, uint16_t nb_fra
 		if (likely(leave(nat, mbufs[i], &burst[i], in)))
 			mbufs[nb_out++] = mbufs[i];
 	}
+	wake_others(nat);
 	function_count(&nat->counters[in].passed, nb_out);
 	if (unlikely(in == 1 && nat->nb_back > 0)) {
 		memcpy(mbufs + nb_out, nat->back, nat->nb_back * sizeof(mbufs[0]));
@@ -111,6 +119,7 @@ __rte_noinline void nat_turn_back(struct nat *nat, uint64_t tsc)
 		passing.base.verdict = nat_decide(nat, &passing, 1, tsc);
 		leave(nat, mbufs[i], &passing, 0);
 	}
+	wake_others(nat);
 }
 
 static inline bool has_turning(const struct nat *nat)

@@ -40,6 +40,7 @@ struct nat {			  /* of a queue: the inside hosts that belong there */
 
 	/* Where there are several. */
 	unsigned number, nb;
+	uint32_t to_wake;	  /* a bit for each queue that frames of this burst are turned to */
 	struct rte_ring *turning; /* from inside hosts of other queues to one of this; as if from outside */
 	struct homes homes;
 } __rte_cache_aligned;

@@ -22,6 +22,13 @@ static struct rte_mempool *pool;
 static uint64_t seed;
 static unsigned nb_queues;
 
+static unsigned nb_woken[FUNCTION_QUEUES];
+
+static void count_wake(void *nothing, unsigned queue)
+{
+	nb_woken[queue]++;
+}
+
 static int begin(unsigned queues)
 {
 	static bool told;
@@ -36,7 +43,8 @@ static int begin(unsigned queues)
 		assert_null(nat.set("forwards", "tcp:198.51.100.1:80:10.0.0.9:8080,udp:198.51.100.1:2000:10.0.0.9:53"));
 		told = true;
 	}
-	return nat.keeping->open(&(struct function_start){.pool = pool, .wake_fd = -1, .nb_queues = queues});
+	return nat.keeping->open(
+		&(struct function_start){.pool = pool, .wake_fd = -1, .nb_queues = queues, .wake = count_wake});
 }
 
 static int start(void **state)
@@ -231,6 +239,29 @@ static void inside_reaches_inside_of_another_queue(void **state)
 	assert_int_equal(translated(0, "drop_spoofed"), 0);
 }
 
+static void who_gets_them_is_woken_once_for_a_burst(void **state)
+{
+	const struct seen there = sent(udp(HOST, 2000, SERVER, 53), 0);
+	const unsigned home = nat_table_home(HOST, QUEUES);
+	struct rte_mbuf *burst[FUNCTION_ROOM];
+	unsigned other = 1;
+
+	while (nat_table_home(HOST + other, QUEUES) == home)
+		other++;
+	for (unsigned i = 0; i < 8; i++) {
+		const struct frame frame = udp(HOST + other, 3000, there.source, there.from);
+
+		burst[i] = rte_pktmbuf_alloc(pool);
+		memcpy(rte_pktmbuf_append(burst[i], frame.length), frame.bytes, frame.length);
+	}
+	memset(nb_woken, 0, sizeof(nb_woken));
+	assert_int_equal(nat.process(burst, 8, 0, (uint16_t)nat_table_home(HOST + other, QUEUES)), 0);
+	for (unsigned queue = 0; queue < QUEUES; queue++)
+		assert_int_equal(nb_woken[queue], queue == home);
+	assert_int_equal(leave(burst), 8);
+	rte_pktmbuf_free_bulk(burst, 8);
+}
+
 static void so_do_fragments_and_errors(void **state)
 {
 	for (unsigned i = 1; i < HOSTS; i++) {
@@ -384,6 +415,7 @@ int main(void)
 		TEST(no_two_hosts_have_a_block),
 		TEST(forwards_lead_to_the_queue_of_their_host),
 		TEST(inside_reaches_inside_of_another_queue),
+		TEST(who_gets_them_is_woken_once_for_a_burst),
 		TEST(so_do_fragments_and_errors),
 		TEST(errors_from_outside_come_to_who_sent),
 		TEST(answers_in_fragments_come_to_who_asked),
