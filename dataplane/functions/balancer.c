@@ -195,12 +195,14 @@ static int open_queues(struct balancer *balancer)
 	struct rte_ring **const rings[] = {&balancer->to_port[0], &balancer->to_port[1], &balancer->to_health};
 
 	for (unsigned i = 0; i < RTE_DIM(rings); i++) {
-		/* Any queue's thread may have frames for the health thread. */
-		const unsigned one_producer = rings[i] != &balancer->to_health ? RING_F_SP_ENQ : 0;
+		/* Any queue's thread may have frames for the health thread.  They may share a CPU: none is to wait for
+		 * another that was stopped on its way in. */
+		const bool by_several = rings[i] == &balancer->to_health && balancer->nb_lanes > 1;
 
 		*rings[i] = rte_ring_create(names[i], BALANCER_QUEUE, SOCKET_ID_ANY,
-					    one_producer | RING_F_SC_DEQ | RING_F_EXACT_SZ);
-		if (*rings[i] == NULL) {
+					    (by_several ? RING_F_MP_RTS_ENQ : RING_F_SP_ENQ) | RING_F_SC_DEQ |
+						    RING_F_EXACT_SZ);
+		if (*rings[i] == NULL || (by_several && rte_ring_set_prod_htd_max(*rings[i], BALANCER_QUEUE) != 0)) {
 			log_error("no memory for queues; use a larger --memory");
 			return -ENOMEM;
 		}

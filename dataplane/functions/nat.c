@@ -37,7 +37,7 @@ static bool turn_to(struct nat *nat, const struct nat *other, struct rte_mbuf *m
 {
 	mbuf->hash.usr = passing->turned;
 	mbuf->vlan_tci = passing->turned_port;
-	if (rte_ring_mp_enqueue(other->turning, mbuf) != 0)
+	if (rte_ring_enqueue(other->turning, mbuf) != 0)
 		return false;
 	nat->to_wake |= UINT32_C(1) << other->number;
 	return true;
@@ -203,8 +203,10 @@ static int open_several(struct nat *nat)
 	char name[RTE_RING_NAMESIZE];
 
 	snprintf(name, sizeof(name), "turning %u", nat->number);
-	nat->turning = rte_ring_create(name, NAT_TURNING, SOCKET_ID_ANY, RING_F_SC_DEQ | RING_F_EXACT_SZ);
-	if (nat->turning == NULL) {
+	/* Threads may share a CPU: none is to wait for another that was stopped on its way in. */
+	nat->turning = rte_ring_create(name, NAT_TURNING, SOCKET_ID_ANY,
+				       RING_F_MP_RTS_ENQ | RING_F_SC_DEQ | RING_F_EXACT_SZ);
+	if (nat->turning == NULL || rte_ring_set_prod_htd_max(nat->turning, NAT_TURNING) != 0) {
 		log_error("no memory for queues; use a larger --memory");
 		return -ENOMEM;
 	}

@@ -54,17 +54,27 @@ static uint32_t first_port(const struct nat_table *table, uint32_t block)
 	return NAT_FIRST_PORT + (block - 1) % table->pool->blocks_each * table->settings->block;
 }
 
-/* The lock is held. */
-static void note(const struct nat_table *table, uint32_t block, const struct nat_host *host, bool taken)
+/*
+ * Seconds since 1970; asked for before the lock is taken, which is held for few steps, however many blocks there are:
+ * who waits for it may be kept by a thread that was stopped with it.
+ */
+static uint64_t seconds(void)
 {
-	struct nat_pool *pool = table->pool;
-	const uint64_t number = pool->nb_events + 1;
 	struct timespec now;
 
 	clock_gettime(CLOCK_REALTIME, &now);
+	return (uint64_t)now.tv_sec;
+}
+
+/* The lock is held. */
+static void note(const struct nat_table *table, uint32_t block, const struct nat_host *host, bool taken, uint64_t time)
+{
+	struct nat_pool *pool = table->pool;
+	const uint64_t number = pool->nb_events + 1;
+
 	pool->events[number % NAT_EVENTS] = (struct nat_event){
 		.number = number,
-		.time = (uint64_t)now.tv_sec,
+		.time = time,
 		.inside = host->address,
 		.tags = host->tags,
 		.outside = pool_address(table, nat_block_pool(table, block)),
@@ -93,8 +103,31 @@ static void wait_in_list(struct nat_table *table, uint32_t number, uint32_t tick
 	table->blocks[table->waiting].previous = number;
 }
 
+/* The free blocks at an address are in a list, of which that knows the first.  The lock is held. */
+static void become_free(struct nat_table *table, uint32_t pool_number, uint32_t number)
+{
+	uint32_t *first = &table->pool->free_blocks[pool_number];
+
+	table->blocks[number] = (struct nat_block){.next = *first};
+	if (*first != 0)
+		table->blocks[*first].previous = number;
+	*first = number;
+}
+
+static void leave_free(struct nat_table *table, uint32_t pool_number, uint32_t number)
+{
+	const struct nat_block *block = &table->blocks[number];
+
+	if (block->previous != 0)
+		table->blocks[block->previous].next = block->next;
+	else
+		table->pool->free_blocks[pool_number] = block->next;
+	if (block->next != 0)
+		table->blocks[block->next].previous = block->previous;
+}
+
 /* Have a host own a block that is in no list any more; the lock is held. */
-static void own_block(struct nat_table *table, uint32_t host_number, uint32_t number)
+static void own_block(struct nat_table *table, uint32_t host_number, uint32_t number, uint64_t time)
 {
 	struct nat_host *host = &table->hosts[host_number];
 
@@ -103,19 +136,18 @@ static void own_block(struct nat_table *table, uint32_t host_number, uint32_t nu
 	table->blocks[number] = (struct nat_block){.host = host_number};
 	host->blocks[host->nb_blocks++] = number;
 	atomic_store_explicit(&table->pool->owners[number], table->number + 1, memory_order_relaxed);
-	note(table, number, host, true);
+	note(table, number, host, true, time);
 }
 
 /* The first free block at an address is a host's now; the lock is held.  Returns its number; 0: there is none. */
-static uint32_t take_first(struct nat_table *table, uint32_t host_number, uint32_t pool_number)
+static uint32_t take_first(struct nat_table *table, uint32_t host_number, uint32_t pool_number, uint64_t time)
 {
-	uint32_t *first = &table->pool->free_blocks[pool_number];
-	const uint32_t number = *first;
+	const uint32_t number = table->pool->free_blocks[pool_number];
 
 	if (number == 0)
 		return 0;
-	*first = table->blocks[number].next;
-	own_block(table, host_number, number);
+	leave_free(table, pool_number, number);
+	own_block(table, host_number, number, time);
 	wait_in_list(table, number, 0);
 	return number;
 }
@@ -125,11 +157,13 @@ static uint32_t take_block(struct nat_table *table, uint32_t host_number)
 {
 	const struct nat_host *host = &table->hosts[host_number];
 	uint32_t number;
+	uint64_t time;
 
 	if (host->nb_blocks == table->settings->blocks)
 		return 0;
+	time = seconds();
 	rte_spinlock_lock(&table->pool->lock);
-	number = take_first(table, host_number, host->pool_number);
+	number = take_first(table, host_number, host->pool_number, time);
 	rte_spinlock_unlock(&table->pool->lock);
 	return number;
 }
@@ -151,22 +185,22 @@ static void give_block_back(struct nat_table *table, uint32_t number)
 	struct nat_block *block = &table->blocks[number];
 	struct nat_host *host = &table->hosts[block->host];
 	const uint32_t host_number = block->host, pool_number = host->pool_number;
+	const uint64_t time = seconds();
 	unsigned at = 0;
 
 	leave_list(table, block);
-	rte_spinlock_lock(&table->pool->lock);
-	note(table, number, host, false);
 	while (host->blocks[at] != number)
 		at++;
 	host->blocks[at] = host->blocks[--host->nb_blocks];
-	if (host->nb_blocks == 0)
-		free_host(table, host_number);
-	*block = (struct nat_block){.next = table->pool->free_blocks[pool_number]};
-	table->pool->free_blocks[pool_number] = number;
+	rte_spinlock_lock(&table->pool->lock);
+	note(table, number, host, false, time);
+	become_free(table, pool_number, number);
 	table->pool->left++;
 	table->pool->taken--;
 	atomic_store_explicit(&table->pool->owners[number], 0, memory_order_relaxed);
 	rte_spinlock_unlock(&table->pool->lock);
+	if (host->nb_blocks == 0)
+		free_host(table, host_number);
 }
 
 void nat_table_sweep(struct nat_table *table, uint32_t tick)
@@ -189,31 +223,37 @@ static uint32_t make_host(struct nat_table *table, uint32_t address, uint32_t ta
 	return number;
 }
 
-/* The lock is held. */
-static uint32_t make_with_block(struct nat_table *table, uint32_t address, uint32_t tags)
+/* At an address that may have blocks left; 0: it has none. */
+static uint32_t make_at(struct nat_table *table, uint32_t address, uint32_t tags, uint32_t pool_number)
 {
-	const uint32_t addresses = table->settings->pool.addresses;
-	const struct nat_end end = {.address = address, .tags = tags};
-	uint32_t pool_number = nat_hash(table, &end) % addresses, host;
+	const uint64_t time = seconds();
+	uint32_t host = 0;
 
-	if (table->pool->left == 0)
-		return 0;
-	while (table->pool->free_blocks[pool_number] == 0)
-		pool_number = (pool_number + 1) % addresses;
-	host = make_host(table, address, tags, pool_number);
-	take_first(table, host, pool_number);
+	rte_spinlock_lock(&table->pool->lock);
+	if (table->pool->free_blocks[pool_number] != 0) {
+		host = make_host(table, address, tags, pool_number);
+		take_first(table, host, pool_number, time);
+	}
+	rte_spinlock_unlock(&table->pool->lock);
 	return host;
 }
 
 uint32_t nat_host_make(struct nat_table *table, uint32_t address, uint32_t tags)
 {
-	uint32_t host;
+	const uint32_t addresses = table->settings->pool.addresses;
+	const struct nat_end end = {.address = address, .tags = tags};
+	const uint32_t first = nat_hash(table, &end) % addresses;
+	uint32_t host = 0;
 
-	if (table->free_host == 0)
+	if (table->pool->left == 0 || table->free_host == 0)
 		return 0;
-	rte_spinlock_lock(&table->pool->lock);
-	host = make_with_block(table, address, tags);
-	rte_spinlock_unlock(&table->pool->lock);
+	for (uint32_t i = 0; i < addresses && host == 0; i++) {
+		const uint32_t pool_number = (first + i) % addresses;
+
+		/* Without the lock, which is not held for so long. */
+		if (__atomic_load_n(&table->pool->free_blocks[pool_number], __ATOMIC_RELAXED) != 0)
+			host = make_at(table, address, tags, pool_number);
+	}
 	return host;
 }
 
@@ -295,10 +335,11 @@ bool nat_port_take(struct nat_table *table, uint32_t host_number, struct nat_map
 
 /* Have a free block for a host, or a new one, of this address inside; the lock is held.  Returns the host; 0: it cannot
  * have it. */
-static uint32_t take_this_block(struct nat_table *table, uint32_t address, uint32_t tags, uint32_t number)
+static uint32_t take_this_block(struct nat_table *table, uint32_t address, uint32_t tags, uint32_t number,
+				uint64_t time)
 {
 	const uint32_t pool_number = nat_block_pool(table, number);
-	uint32_t host = nat_host_find(table, address, tags), *at = &table->pool->free_blocks[pool_number];
+	uint32_t host = nat_host_find(table, address, tags);
 
 	if (table->pool->owners[number] != 0 || (host == 0 && table->free_host == 0))
 		return 0;
@@ -307,10 +348,8 @@ static uint32_t take_this_block(struct nat_table *table, uint32_t address, uint3
 		return 0;
 	if (host == 0)
 		host = make_host(table, address, tags, pool_number);
-	while (*at != number)
-		at = &table->blocks[*at].next;
-	*at = table->blocks[number].next;
-	own_block(table, host, number);
+	leave_free(table, pool_number, number);
+	own_block(table, host, number, time);
 	wait_in_list(table, number, 0);
 	return host;
 }
@@ -319,12 +358,14 @@ static uint32_t take_this_block(struct nat_table *table, uint32_t address, uint3
 static uint32_t host_of_block(struct nat_table *table, uint32_t address, uint32_t tags, uint32_t number)
 {
 	const uint8_t owner = atomic_load_explicit(&table->pool->owners[number], memory_order_relaxed);
+	uint64_t time;
 	uint32_t host;
 
 	if (owner != 0)
 		return owner == table->number + 1 ? table->blocks[number].host : 0;
+	time = seconds();
 	rte_spinlock_lock(&table->pool->lock);
-	host = take_this_block(table, address, tags, number);
+	host = take_this_block(table, address, tags, number, time);
 	rte_spinlock_unlock(&table->pool->lock);
 	return host;
 }

@@ -306,6 +306,8 @@ int nat_pool_open(struct nat_pool *pool, const struct nat_settings *settings, un
 		uint32_t *first = &pool->free_blocks[(number - 1) / each];
 
 		pool->blocks[number].next = *first;
+		if (*first != 0)
+			pool->blocks[*first].previous = number;
 		*first = number;
 	}
 	for (unsigned i = 0; i < settings->nb_forwards; i++)
