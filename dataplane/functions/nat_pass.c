@@ -481,6 +481,8 @@ static inline void begin_to_look(struct nat_passing *passing)
 {
 	passing->changed = passing->back = false;
 	passing->onward = 0;
+	passing->turned = 0;
+	passing->turned_port = 0;
 	passing->mapping = NULL;
 }
 
