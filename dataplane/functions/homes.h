@@ -5,7 +5,9 @@
  * it quotes does.  What says nothing of a flow belongs where it came in.
  *
  * Frames come in nearly all where they belong, because the switch spreads them by such a hash.  Fragments do not, as
- * later ones have no ports, nor do frames of whoever else is at the port.
+ * later ones have no ports, nor do frames of whoever else is at the port.  A later fragment finds its first one only if
+ * both came in by the same queue: the switch has all of a datagram come by one, as it spreads them by their addresses.
+ * One of another sender that does not is of a datagram that nobody knows.
  *
  * Owned by who has the queue where frames come in.
  */
