@@ -17,7 +17,7 @@ enum {
 
 static struct rte_ring *open_inbox(unsigned nb_queues, unsigned queue, unsigned from, unsigned in)
 {
-	char name[RTE_RING_NAMESIZE];
+	char name[3 * 12 + 8];
 
 	snprintf(name, sizeof(name), "inbox %u %u %u", queue, from, in);
 	return rte_ring_create(name, inbox_room(nb_queues), SOCKET_ID_ANY,
