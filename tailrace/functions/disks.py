@@ -14,7 +14,6 @@ import pwd
 import re
 import shutil
 import struct
-import subprocess
 import tempfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -22,7 +21,7 @@ from pathlib import Path
 from tailrace.errors import Failure, Mistake
 from tailrace.functions.loaders import OURS, foreign_loaders
 from tailrace.process.plain import last_line
-from tailrace.process.programs import system_program
+from tailrace.process.programs import finished, system_program
 
 FORMATS = {".qcow2": "qcow2", ".raw": "raw"}
 """Of images, by how their names end."""
@@ -37,7 +36,6 @@ UEFI_CODE, _UEFI_VARIABLES = Path("/usr/share/OVMF/OVMF_CODE_4M.fd"), Path("/usr
 _SEED_KIB = 512
 _LEAST_DISK = 48 << 20
 """Bytes for which mtools and SYSLINUX agree about the kind of FAT."""
-_SECONDS = 60.0
 _USER = "libvirt-qemu"
 
 
@@ -59,7 +57,7 @@ def disk_format(image: Path) -> str:
 
 def check_disk(image: Path, user: int, firmware: str | None = None) -> str:
     """The firmware by which QEMU, as its user, boots a PC from a disk image, as far as the file shows it: bios or uefi;
-    `firmware`: it has to be this one. Raises Mistake."""
+    `firmware`: it has to be this one. Raises Mistake, Failure."""
     kind = disk_format(image)
     if not image.is_file():
         raise Mistake(f"{image}: {'is no file' if image.exists() else 'there is no such file'}")
@@ -219,30 +217,21 @@ def _boot_code() -> bytes:
 
 
 def _run(words: Sequence[str]) -> str:
-    """Runs a program of the system; files that it makes are always of the same time. Raises Failure."""
+    """Runs a program of the system; files that it makes are always of the same time. Raises Failure, also where it
+    takes a minute."""
     environment = {**os.environ, "SOURCE_DATE_EPOCH": "0", "MTOOLS_SKIP_CHECK": "1", "TZ": "UTC", "LC_ALL": "C"}
     command = [system_program(words[0]), *words[1:]]
-    done = subprocess.run(
-        command,
-        stdin=subprocess.DEVNULL,
-        capture_output=True,
-        text=True,
-        timeout=_SECONDS,
-        env=environment,
-        check=False,
-    )
+    done = finished(command, environment=environment)
     if done.returncode != 0:
         raise Failure(f"{words[0]}: {last_line(done.stderr, f'status {done.returncode}')}")
     return done.stdout
 
 
 def _qemu(user: int, image: Path, program: str, *words: str) -> str:
-    """What one of QEMU's programs prints of an image, as QEMU's user. Raises Mistake."""
+    """What one of QEMU's programs prints of an image, as QEMU's user. Raises Mistake; Late after a minute."""
     before = [system_program("setpriv"), f"--reuid={user}", "--regid=65534", "--clear-groups", "--"]
     command = [*(before if os.geteuid() == 0 else []), system_program(program), *words]
-    done = subprocess.run(
-        command, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=_SECONDS, cwd="/", check=False
-    )
+    done = finished(command, folder=Path("/"))
     # 3: clusters that nothing uses, which are no damage; 2: damage, which is also in what it prints.
     if done.returncode not in (0, 2, 3) or not done.stdout.strip():
         said = last_line(done.stderr, f"status {done.returncode}")

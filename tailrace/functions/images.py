@@ -36,7 +36,7 @@ from tailrace.functions.program import (
     visible_libraries,
 )
 from tailrace.process.plain import last_line
-from tailrace.process.programs import own_program, podman, portable_program, system_program
+from tailrace.process.programs import finished, own_program, podman, portable_program, system_program
 
 ENVIRONMENT = "TAILRACE_IMAGES"
 DEFAULT = "tailrace"
@@ -220,8 +220,7 @@ _PORTS = ("vhost-server:",)
 
 def podman_has(image: str) -> bool:
     """Whether an image is in podman's store. Raises Failure."""
-    words = [system_program("podman"), "image", "exists", image]
-    done = subprocess.run(words, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=60, check=False)
+    done = finished([system_program("podman"), "image", "exists", image])
     if done.returncode not in (0, 1):
         raise Failure(f"podman: {last_line(done.stderr)}")
     return done.returncode == 0
@@ -359,7 +358,7 @@ def _write(path: Path, data: bytes) -> None:
 
 
 def _run(*words: str, folder: Path | None = None) -> str:
-    done = subprocess.run(words, cwd=folder, capture_output=True, text=True, timeout=600, check=False)
+    done = finished(words, 600.0, folder=folder)
     if done.returncode != 0:
         raise Failure(f"{' '.join(words)}: {last_line(done.stderr)}")
     return done.stdout

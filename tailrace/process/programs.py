@@ -6,7 +6,7 @@ import os
 import shutil
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from tailrace.errors import Failure, Mistake
@@ -118,11 +118,31 @@ def run_system(name: str, *words: str, namespace: str | None = None) -> str:
     return _printed([*prefix, system_program(name), *words], PATIENCE)
 
 
-def _printed(command: Sequence[str], seconds: float) -> str:
+def finished(
+    command: Sequence[str],
+    seconds: float = PATIENCE,
+    *,
+    folder: Path | None = None,
+    environment: Mapping[str, str] | None = None,
+) -> subprocess.CompletedProcess[str]:
+    """How a program of the system ended that reads nothing, and what it printed. Raises Late where it takes longer."""
     try:
-        done = subprocess.run(command, capture_output=True, text=True, timeout=seconds, check=False)
+        return subprocess.run(
+            command,
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            timeout=seconds,
+            cwd=folder,
+            env=environment,
+            check=False,
+        )
     except subprocess.TimeoutExpired:
         raise Late(f"{' '.join(command)}: not done within {seconds:g} s") from None
+
+
+def _printed(command: Sequence[str], seconds: float) -> str:
+    done = finished(command, seconds)
     if done.returncode != 0:
         raise Failure(f"{' '.join(command)}: {last_line(done.stderr)}")
     return done.stdout

@@ -6,6 +6,7 @@ import os
 import subprocess
 import threading
 import time
+from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -13,9 +14,9 @@ from typing import Any
 import pytest
 
 from tailrace.errors import Failure, Mistake, Refused
-from tailrace.functions import container, machine, rootless
+from tailrace.functions import container, disks, machine, rootless
 from tailrace.functions.container import InContainer
-from tailrace.functions.images import import_root
+from tailrace.functions.images import import_root, podman_has
 from tailrace.functions.machine import InMachine
 from tailrace.functions.runtime import Instance
 from tailrace.node import operations
@@ -247,3 +248,28 @@ def test_an_image_that_is_missing_is_named_before_anything_starts(
     with pytest.raises(Refused, match=f"functions.one.image: .*{said}"):
         operations.check_images(made, ["one"])
     operations.check_images(made, [])
+
+
+@pytest.mark.parametrize("program", ["podman", "qemu-img", "mformat"])
+def test_a_program_that_does_not_end_is_a_failure_and_no_internal_error(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, program: str
+) -> None:
+    """As podman, whose store somebody has locked, or qemu-img with a large disk."""
+    for name, words in (
+        (program, "exec sleep 60"),
+        ("setpriv", 'while [ "$1" != -- ]; do shift; done; shift; exec "$@"'),
+    ):
+        (tmp_path / name).write_text(f"#!/bin/sh\n{words}\n")
+        (tmp_path / name).chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+    run = subprocess.run
+    monkeypatch.setattr(subprocess, "run", lambda *words, **more: run(*words, **{**more, "timeout": 0.2}))
+    disk = tmp_path / "large.qcow2"
+    disk.touch()
+    look: Callable[[], object] = {
+        "podman": lambda: podman_has("registry/fw:3"),
+        "qemu-img": lambda: disks.check_disk(disk, os.geteuid()),
+        "mformat": lambda: disks.make_seed(disk, {}, os.geteuid()),
+    }[program]
+    with pytest.raises(programs.Late, match=rf"{program} .*: not done within 60 s"):
+        look()
