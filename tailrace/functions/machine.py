@@ -83,8 +83,8 @@ _ENDED = re.compile(r"the function has ended with status (\d+)")
 _PROFILE = re.compile(r"\btailrace\.profile=(\w+)")
 _POWERED_OFF = "reboot: Power down"
 """What Linux says last on its console: of an image of somebody's own nothing else is known."""
-#: Connections that must live as long as this process: with them ends what is tied to it.
-_tied: list[Any] = []
+#: Machines that end with this process, each with the connection by whose end libvirt ends it.
+_tied: list[tuple[Process, Any]] = []
 #: Fragments that libvirt has held against its schema, which takes 10 ms and more: once for all machines with one.
 _allowed: set[str] = set()
 
@@ -207,7 +207,7 @@ class InMachine(Starter):
             with launcher.log(instance.name).open("a") as said:
                 said.write(f"tailrace: {READY}\n")  # it has said so where it came from
         if launcher.tied:
-            _tied.append(connection)
+            _tie(recorded, connection)
         return Started(recorded, how.notes)
 
     def wait(self, launcher: Launcher, process: Process, place: Place, deadline: float, *, says: bool = True) -> None:
@@ -246,6 +246,18 @@ class InMachine(Starter):
             return False
         statuses = _ENDED.findall(said)
         return bool(statuses[-1] == "0" if statuses else _POWERED_OFF in said)
+
+
+def _tie(machine: Process, connection: Any) -> None:
+    """Keeps a connection as long as its machine and this process live. A matrix starts hundreds one after another, so
+    those of machines that have ended are closed."""
+    for each in list(_tied):
+        if not each[0].id.alive():
+            with suppress(ValueError):  # another thread has it
+                _tied.remove(each)
+                with suppress(hypervisor.library().libvirtError):  # libvirt has ended
+                    each[1].close()
+    _tied.append((machine, connection))
 
 
 def _begin(call: Callable[[], Any], setting: MachineSetting) -> str:

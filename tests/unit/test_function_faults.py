@@ -7,6 +7,7 @@ import subprocess
 import threading
 import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -22,6 +23,7 @@ from tailrace.functions.runtime import Instance
 from tailrace.node import operations
 from tailrace.plan.make import make_plan
 from tailrace.process import hypervisor, programs
+from tailrace.process.process import identify
 from tailrace.resources.place import Place
 from tailrace.resources.topology import Cpu
 from tailrace.spec.load import parse_spec
@@ -273,3 +275,24 @@ def test_a_program_that_does_not_end_is_a_failure_and_no_internal_error(
     }[program]
     with pytest.raises(programs.Late, match=rf"{program} .*: not done within 60 s"):
         look()
+
+
+def test_a_connection_is_kept_as_long_as_its_machine(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Else each machine of a matrix would leave one open until the command ends."""
+    libvirt(monkeypatch)
+    monkeypatch.setattr(machine, "_tied", [])
+    closed: list[str] = []
+
+    def lost() -> None:
+        closed.append("lost")
+        raise LibvirtError("client socket is closed")
+
+    mine = identify(os.getpid())
+    assert mine is not None
+    for name, start in (("first", mine.start), ("lost", mine.start - 1), ("second", mine.start - 1)):
+        close = lost if name == "lost" else partial(closed.append, name)
+        machine._tie(Process(name, mine.pid, start), SimpleNamespace(close=close))
+    assert closed == ["lost"]
+    machine._tie(Process("third", mine.pid, mine.start), SimpleNamespace(close=partial(closed.append, "third")))
+    assert closed == ["lost", "second"]
+    assert [each.name for each, _ in machine._tied] == ["first", "third"]
