@@ -141,19 +141,22 @@ class InMachine(Starter):
         return move(process.outside, cpus, _as_started(state.logs, process.name))
 
     def check(self) -> None:
+        self.check_by_looking()
+        acceleration()
+
+    def check_by_looking(self) -> None:
         system_program(_QEMU)
         system_program("virtlogd")
         if os.geteuid() != 0:
             raise Mistake("machines are started by root: run as root, or use `runs: process`")
         hypervisor.library()
         machine_image()
-        acceleration()
 
     def check_image(self, kind: str | None, image: str, settings: Sequence[str]) -> None:
-        if kind is None:
-            check_disk(Path(image), qemu_user(), _by_name(settings).get("firmware"))
-        else:
-            machine_image(image)
+        _check_image(kind, image, settings, whole=False)
+
+    def check_whole_image(self, kind: str | None, image: str, settings: Sequence[str]) -> None:
+        _check_image(kind, image, settings, whole=True)
 
     def prepare(self, launcher: Launcher, instance: Instance) -> None:
         for scheme, _, name in (uri.partition(":") for uri in instance.ports):
@@ -246,6 +249,13 @@ class InMachine(Starter):
             return False
         statuses = _ENDED.findall(said)
         return bool(statuses[-1] == "0" if statuses else _POWERED_OFF in said)
+
+
+def _check_image(kind: str | None, image: str, settings: Sequence[str], *, whole: bool) -> None:
+    if kind is None:
+        check_disk(Path(image), qemu_user(), _by_name(settings).get("firmware"), whole=whole)
+    else:
+        machine_image(image)
 
 
 def _tie(machine: Process, connection: Any) -> None:

@@ -254,10 +254,19 @@ class Starter(Runtime, ABC):
     def check(self) -> None:
         """Whether this machine has what it needs. Raises Mistake with the cure."""
 
+    def check_by_looking(self) -> None:
+        """As `check`, without starting anything. Raises Mistake with the cure."""
+        self.check()
+
     def check_image(self, kind: str | None, image: str, settings: Sequence[str]) -> None:
         """Whether this machine has an image that a spec names, as far as that shows by looking. Raises Failure, Mistake
         with the cure."""
         del kind, image, settings
+
+    def check_whole_image(self, kind: str | None, image: str, settings: Sequence[str]) -> None:
+        """As `check_image`, and whether the image is whole, which may take long. Raises Failure, Mistake with the
+        cure."""
+        self.check_image(kind, image, settings)
 
     def prepare(self, launcher: Launcher, instance: Instance) -> None:
         """Makes, on record first, the interfaces that the switch opens as an instance's ports. Raises Failure."""

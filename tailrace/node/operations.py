@@ -11,7 +11,7 @@ from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any, TypeVar
 
-from tailrace.errors import Failure, Interrupted, Mistake, Refused, TailraceError
+from tailrace.errors import Failure, Interrupted, Mistake, TailraceError
 from tailrace.functions.runtime import Arrival, Origin, Starter
 from tailrace.functions.runtimes import RUNTIMES, STARTERS
 from tailrace.functions.threads import Resized
@@ -20,6 +20,7 @@ from tailrace.node.change import change_over, end_processes, recover
 from tailrace.node.claiming import check_free, claim_plans
 from tailrace.node.difference import Difference, difference
 from tailrace.node.failovers import plug_failovers
+from tailrace.node.images import check_images, look_for_images
 from tailrace.node.outages import count_outages, keep_lost
 from tailrace.node.running import Node, quietly, reserve_each
 from tailrace.node.status import changed_outside
@@ -84,17 +85,7 @@ def until_claimed(change: Callable[[], T]) -> T:
 def look_ahead(folder: Path, plan: Plan) -> None:
     """Finds what a plan names and this machine lacks, as `bring_up` would; looks only. Raises Refused."""
     Node.of(State(folder, Record(boot="")), plan, logs=folder / "logs", tied=False).check_named()
-    check_images(plan, [each.name for each in plan.started])
-
-
-def check_images(plan: Plan, names: Collection[str]) -> None:
-    """Finds images that functions name and this machine lacks. Raises Failure, Refused."""
-    for each in plan.started:
-        if each.name in names and each.image is not None and not each.arrives:
-            try:
-                STARTERS[each.runs].check_image(each.kind, each.image, each.settings)
-            except Mistake as mistake:
-                raise Refused(f"functions.{each.function}.image: {mistake}") from None
+    look_for_images(plan, [each.name for each in plan.started])
 
 
 def _start(state: State, plan: Plan, spec: str, again: str) -> Raised:
@@ -369,7 +360,7 @@ def propose(folder: Path, make: PlanMaker) -> Proposal:
         proposal = _proposal(node, make(node.plan))
         if not proposal.wanted.fixed:
             _check_new_ports(node, proposal.plan)
-            check_images(proposal.plan, proposal.wanted.start)
+            look_for_images(proposal.plan, proposal.wanted.start)
             check_free(node.state, node.plan, proposal.plan, pages=proposal.pages)
             node.fabric.check(proposal.wanted.config)
         return proposal

@@ -227,3 +227,15 @@ def test_one_with_a_disk_of_ones_own_has_its_cpus_by_its_load(tmp_path: Path) ->
     assert function.automatic and (function.cpus, function.most_cpus) == (1, 3)
     with pytest.raises(Mistake, match="how busy skeleton, which polls, is in a machine is not known"):
         planned("kind: skeleton")
+
+
+@needs_tools
+def test_a_short_look_leaves_out_whether_a_disk_is_whole(tmp_path: Path) -> None:
+    disk, user = tmp_path / "disk.qcow2", os.geteuid()
+    disks.make_boot_disk(tmp_path / "disk.raw", {"file": os.urandom(1 << 20)})
+    subprocess.run(["qemu-img", "convert", "-O", "qcow2", tmp_path / "disk.raw", disk], check=True)
+    with disk.open("r+b") as file:
+        file.truncate(disk.stat().st_size - (256 << 10))
+    disks.check_disk(disk, user, whole=False)
+    with pytest.raises(Mistake, match=r"disk\.qcow2: is damaged"):
+        disks.check_disk(disk, user)

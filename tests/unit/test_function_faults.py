@@ -20,8 +20,9 @@ from tailrace.functions.container import InContainer
 from tailrace.functions.images import import_root, podman_has
 from tailrace.functions.machine import InMachine
 from tailrace.functions.runtime import Instance
-from tailrace.node import operations
+from tailrace.node import images
 from tailrace.plan.make import make_plan
+from tailrace.plan.planned import Plan
 from tailrace.process import hypervisor, programs
 from tailrace.process.process import identify
 from tailrace.resources.place import Place
@@ -37,6 +38,12 @@ def plan(functions: str, *, cpus: int = 4, memory: int = 8 << 30) -> None:
     chain = ", ".join(["a", *names, "b"])
     text = f"ports: {{a: , b: }}\nfunctions: {{{functions.replace('; ', ', ')}}}\nchains: {{v: [{chain}]}}\n"
     make_plan(parse_spec(text, "s"), cpus=[Cpu(n, core=n) for n in range(cpus)], memory=memory, real_time=None)
+
+
+def plan_in(folder: Path, functions: str, chain: str, cpus: int = 4) -> Plan:
+    text = f"ports: {{a: , b: }}\nfunctions: {{{functions}}}\nchains: {{v: [a, {chain}, b]}}\n"
+    some = [Cpu(n, core=n) for n in range(cpus)]
+    return make_plan(parse_spec(text, "s"), cpus=some, memory=8 << 30, real_time=None, folder=folder)
 
 
 def test_high_twice_takes_two_cores_beside_the_switchs() -> None:
@@ -244,12 +251,42 @@ def test_an_image_that_is_missing_is_named_before_anything_starts(
     monkeypatch.setenv("TAILRACE_IMAGES", str(tmp_path))
     monkeypatch.setattr(container, "podman_has", lambda _: False)
     monkeypatch.setattr(machine, "qemu_user", lambda: 0)
-    text = f"ports: {{a: , b: }}\nfunctions: {{one: {{{function}}}}}\nchains: {{v: [a, one, b]}}\n"
-    spec = parse_spec(text, "s")
-    made = make_plan(spec, cpus=[Cpu(n, core=n) for n in range(4)], memory=8 << 30, real_time=None, folder=tmp_path)
-    with pytest.raises(Refused, match=f"functions.one.image: .*{said}"):
-        operations.check_images(made, ["one"])
-    operations.check_images(made, [])
+    for runtime in (InMachine, InContainer):
+        monkeypatch.setattr(runtime, "check", lambda _: None)
+        monkeypatch.setattr(runtime, "check_by_looking", lambda _: None)
+    made = plan_in(tmp_path, f"one: {{{function}}}", "one")
+    for find in (images.check_images, images.look_for_images):
+        with pytest.raises(Refused, match=f"functions.one.image: .*{said}"):
+            find(made, ["one"])
+        find(made, [])
+
+
+def test_what_functions_live_in_is_missed_before_their_images(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """An ordinary user is not told to build an image that only root can use. A plan is shown."""
+    monkeypatch.setattr(os, "geteuid", lambda: 1000)
+    monkeypatch.setattr(machine, "system_program", lambda name: name)
+    monkeypatch.setenv("TAILRACE_IMAGES", str(tmp_path))
+    made = plan_in(tmp_path, "one: {kind: skeleton, runs: machine, image: nothing}", "one")
+    with pytest.raises(Mistake, match="machines are started by root: run as root, or use `runs: process`"):
+        images.check_images(made, ["one"])
+    images.look_for_images(made, ["one"])
+
+
+def test_an_image_of_many_functions_is_checked_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """And only before a start whether it is whole: the service's other callers wait while it makes a plan."""
+    checked: list[object] = []
+    monkeypatch.setattr(InMachine, "check", lambda _: checked.append("check"))
+    monkeypatch.setattr(InMachine, "check_by_looking", lambda _: checked.append("look"))
+    monkeypatch.setattr(machine, "qemu_user", lambda: 0)
+    monkeypatch.setattr(machine, "check_disk", lambda path, _user, _firmware, *, whole: checked.append((path, whole)))
+    one, two = tmp_path / "one.raw", tmp_path / "two.raw"
+    text = f"a1: {{runs: machine, image: {one}, replicas: 3}}, a2: {{runs: machine, image: {two}}}"
+    made = plan_in(tmp_path, text, "a1, a2", cpus=12)
+    names = [each.name for each in made.started]
+    assert len(names) == 4
+    images.look_for_images(made, names)
+    images.check_images(made, names)
+    assert checked == ["look", (one, False), (two, False), "check", (one, True), (two, True)]
 
 
 @pytest.mark.parametrize("program", ["podman", "qemu-img", "mformat"])

@@ -1,0 +1,66 @@
+"""Whether this machine has the images that a plan's functions name: a short look for a plan, and a whole one before
+anything starts. Any thread."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+
+from tailrace.errors import Mistake, Refused
+from tailrace.functions.runtimes import STARTERS
+from tailrace.plan.planned import Plan
+
+
+def look_for_images(plan: Plan, names: Collection[str]) -> None:
+    """Finds images that functions name and this machine lacks, by a short look; leaves out those of a runtime that it
+    lacks, too. Raises Failure, Refused."""
+    has: set[str] = set()
+    for runtime in {each.runs for each in _with_images(plan, names)}:
+        with suppress(Mistake):
+            STARTERS[runtime].check_by_looking()
+            has.add(runtime)
+    for each in _with_images(plan, names):
+        if each.runs in has:
+            with _about_image(each):
+                STARTERS[each.runs].check_image(each.kind, each.image, each.settings)
+
+
+def check_images(plan: Plan, names: Collection[str]) -> None:
+    """Finds images that functions name and this machine lacks, or that are damaged; before them what the functions live
+    in. Raises Failure, Mistake, Refused."""
+    wanted = _with_images(plan, names)
+    for runtime in {each.runs for each in wanted}:
+        STARTERS[runtime].check()
+    for each in wanted:
+        with _about_image(each):
+            STARTERS[each.runs].check_whole_image(each.kind, each.image, each.settings)
+
+
+@dataclass(frozen=True)
+class _WithImage:
+    """What an image is checked for; replicas of a function ask for the same."""
+
+    runs: str
+    kind: str | None
+    image: str
+    settings: tuple[str, ...]
+    function: str = field(compare=False)
+    """The first that names it."""
+
+
+def _with_images(plan: Plan, names: Collection[str]) -> list[_WithImage]:
+    """The images of functions, each once, but of those that come with theirs."""
+    found: dict[_WithImage, None] = {}
+    for each in plan.started:
+        if each.name in names and each.image is not None and not each.arrives:
+            found.setdefault(_WithImage(each.runs, each.kind, each.image, tuple(each.settings), each.function))
+    return list(found)
+
+
+@contextmanager
+def _about_image(of: _WithImage) -> Iterator[None]:
+    try:
+        yield
+    except Mistake as mistake:
+        raise Refused(f"functions.{of.function}.image: {mistake}") from None
