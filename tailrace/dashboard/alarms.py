@@ -29,6 +29,7 @@ DOWN = ("down", "removed", "gone", "quarantined")
 """States of ports whose device or guest is gone."""
 _EVENTS = {
     "drift": ("node.drifted",),
+    "node-failed": ("node.unreadable", "node.failed", "switch.died", "switch.failed"),
     "function-restarted": ("function.died", "function.unhealthy", "function.failed"),
 }
 """What of the service's events a rule is about."""

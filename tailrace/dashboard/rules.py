@@ -17,7 +17,7 @@ from tailrace.dashboard.yaml_file import read_yaml
 from tailrace.switch.config import function_name, planned_port
 
 MOST = 256
-When = Literal["loss", "out-of-sequence", "drift", "port-down", "function-restarted"]
+When = Literal["loss", "out-of-sequence", "drift", "port-down", "node-failed", "function-restarted"]
 
 
 def _web(url: str) -> str:
@@ -36,6 +36,7 @@ class Rule(_Part):
     when: When = Field(
         description="loss: a chain drops frames; out-of-sequence: a measurement under way sees frames reordered; "
         "drift: the host or the switch is not as it was set; port-down: a port's device or guest is gone; "
+        "node-failed: the switch has ended by itself, what was up cannot be brought back, or its record be read; "
         "function-restarted: a function has ended by itself, or failed its check"
     )
     about: str = Field(

@@ -20,6 +20,7 @@ from tailrace.dashboard import webhook
 from tailrace.dashboard.alarms import Alarms
 from tailrace.dashboard.rules import EVERYTHING, Rule, Rules, read_rules, schema_text
 from tailrace.errors import Mistake
+from tailrace.node.events import KINDS
 
 SCHEMA = Path(__file__).parents[2] / "docs/alarms.schema.json"
 LOSS = {"voice": {"hops": {"0": {"forward": {"drops": {"receiver full": {"rate": 9.0, "total": 9}}},
@@ -105,6 +106,20 @@ def test_a_rule_about_a_function_is_about_each_instance_of_it() -> None:
     again.webhooks.tell = told.append  # type: ignore[method-assign, assignment]
     again.look({}, {"3": {**DIED, "about": "fw@2"}, "4": {**DIED, "about": "nat"}})
     assert [each["about"] for each in told] == ["fw@2"]
+
+
+@pytest.mark.parametrize("kind", [name for name, kind in KINDS.items() if kind.level == "alarm"])
+def test_a_webhook_is_told_of_each_alarm_of_the_service(kind: str) -> None:
+    """By the rules that there are without a file. Of ports the picture says it."""
+    watched = alarms()
+    told: list[dict[str, Any]] = []
+    watched.webhooks.tell = told.append  # type: ignore[method-assign, assignment]
+    about = "" if kind.startswith(("node.", "switch.")) else "fw.0"
+    ports = {"fw.0": {"state": kind.removeprefix("port.")}} if kind.startswith("port.") else {}
+    event = {**DIED, "kind": kind, "level": "alarm", "about": about}
+    for _ in range(2):
+        watched.look({"ports": ports}, {"7": event})
+    assert [(each["about"], each["level"]) for each in told] == [(about, "alarm")]
 
 
 def test_drift_of_the_host_and_frames_out_of_sequence(monkeypatch: pytest.MonkeyPatch) -> None:
