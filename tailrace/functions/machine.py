@@ -102,6 +102,7 @@ class InMachine(Starter):
     last_lines = 5
     several = True
     own_kernel = True
+    boot_seconds = 20.0
     patience = 240.0
     """An emulated one boots for ten seconds on an idle host."""
 

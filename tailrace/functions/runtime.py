@@ -223,6 +223,8 @@ class Starter(Runtime, ABC):
 
     last_lines: ClassVar[int] = 1
     """How many lines of its log say why an instance has failed."""
+    boot_seconds: ClassVar[float] = 0.0
+    """Usual seconds until an instance's own system has started, for forecasts; 0: it has none."""
     buffers_mib: ClassVar[int | None] = None
     """Of packet buffers and rings, beside the memory that it may use; None: that holds them, and is shared whole."""
 

@@ -25,7 +25,7 @@ from tailrace.switch.confine import group_for
 PROGRAM = "stress-ng"
 LOAD = "machines"
 """What this load is called."""
-BOOT_SECONDS = 20.0
+BOOT_SECONDS = InMachine.boot_seconds
 """Of a machine, for the progress bar."""
 _WORDS = (PROGRAM, "--cpu", "1", "--vm", "1", "--vm-bytes", "64M", "--timeout", "0")
 _BEGINS = "dispatching hogs"

@@ -39,7 +39,8 @@ from tailrace.spec.tests import Matrix
 from tailrace.state.launch import Launcher
 
 Ends = Literal["north/south", "east/west"]
-START_SECONDS = 5.0
+_START_SECONDS = 5.0
+"""Of all on a stand that does not boot."""
 OUTSIDE: Interface = "veth"
 """What an end outside the machine is where there is no NIC."""
 PATTERNS: dict[str, tuple[Ends, int | None]] = {
@@ -94,6 +95,11 @@ class Cell:
     def stand(self) -> tuple[str, str, str, int]:
         """Cells in which this is equal are measured on one stand."""
         return (self.kind.name, self.interface, self.ends, self.functions)
+
+    @property
+    def start_seconds(self) -> float:
+        """How long its stand is expected to take until it stands. Machines boot side by side."""
+        return _START_SECONDS + (self.scene.runtime.boot_seconds if self.functions else 0.0)
 
     def finding(self) -> MatrixCell:
         """What is kept of it, without figures."""
@@ -169,7 +175,7 @@ def seconds(rounds: Sequence[Sequence[Cell]], test: Matrix) -> float:
     """How long the cells of all rounds are expected to take."""
     wanted = list(chain.from_iterable(rounds))
     floors = floors_seconds((cell.tester_ports, cell.profile) for cell in wanted)
-    starts = sum(len({cell.stand for cell in each}) for each in rounds) * START_SECONDS
+    starts = sum(sum({cell.stand: cell.start_seconds for cell in each}.values()) for each in rounds)
     return floors + starts + sum(_load(cell, test).duration for cell in wanted)
 
 
@@ -309,7 +315,7 @@ class MatrixRun:
         label = f"{first.kind.name}, {first.interface}, {first.pattern}"
         if self._repeat > 1:
             label += f" ({number} of {self._repeat})"
-        self._report.stage(label, START_SECONDS + sum(_load(cell, self._test).duration for cell in waiting))
+        self._report.stage(label, first.start_seconds + sum(_load(cell, self._test).duration for cell in waiting))
         place = f"{first.kind.name}-{first.interface}-{first.pattern}"
         logs = self._launcher.logs / name_in_round(place, number)
         with standing(replace(self._launcher, logs=logs), scene, where.kind, where.placement) as stand:
@@ -317,7 +323,7 @@ class MatrixRun:
             for note in stand.notes:
                 self._folder.note(note)
             session = Session(stand.tester, self._folder, stand.check, None, self._report)
-            session.stage_seconds = START_SECONDS
+            session.stage_seconds = first.start_seconds
             while waiting:
                 try:
                     found = self._cell(session, waiting[0], number)

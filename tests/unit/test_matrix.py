@@ -249,6 +249,22 @@ def test_the_time_for_a_floor_is_counted_once() -> None:
     assert seconds([[one], [one]], FLOORS) == pytest.approx(2 * seconds([[one]], FLOORS) - floor)
 
 
+def test_machines_take_their_time_to_boot() -> None:
+    """Once a stand, and only where there is one."""
+
+    def whole(runs: str, patterns: list[str], rounds: int = 1) -> float:
+        test = matrix(
+            fabrics=["tailrace"], interfaces=["vhost-user"], patterns=patterns, frames=[64, 1518], runs_in=runs
+        )
+        return seconds([cells(test)] * rounds, test)
+
+    boot = InMachine.boot_seconds
+    assert boot > 0
+    for patterns, rounds, boots in ((["PVP"], 1, 1), (["P2P"], 1, 0), (["VV", "PVP", "PVVP"], 1, 2), (["PVP"], 3, 3)):
+        longer = whole("machine", patterns, rounds) - whole("process", patterns, rounds)
+        assert longer == pytest.approx(boots * boot), patterns
+
+
 # --- no-loss rates ---------------------------------------------------------------------------------------------------
 
 
