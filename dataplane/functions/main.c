@@ -160,8 +160,18 @@ static bool asked_to_end_at_work(struct forward *forward, int stop_fd, int comma
 }
 
 /*
- * Wait for a signal.  A port at which this program listens may lose its back end: another one takes the rings up where
- * they stand.  Returns 0, or -1 if what another port is connected to went away, or forwarding failed, first.
+ * Whether a port goes on by itself once its link is back.  One at which this program listens does: another back end
+ * takes the rings up where they stand.  So does a PCI device that is still there, as a machine's, whose switch may be
+ * started again.
+ */
+static bool resumes(const struct device *port)
+{
+	return port->kind == DEVICE_VHOST_SERVER || (port->kind == DEVICE_PCI && device_exists(port));
+}
+
+/*
+ * Wait for a signal.  Ports that go on by themselves may lose their links meanwhile.  Returns 0, or -1 if what another
+ * port is connected to went away, or forwarding failed, first.
  */
 static int wait_for_end(struct forward *forward, int stop_fd, int commands)
 {
@@ -172,18 +182,21 @@ static int wait_for_end(struct forward *forward, int stop_fd, int commands)
 			return -1;
 		for (int i = 0; i < 2; i++) {
 			const struct device *port = &forward->ports[i];
+			const bool now = device_link_up(port);
 
-			if (device_link_up(port) == up[i])
-				continue;
-			up[i] = !up[i];
-			if (port->kind == DEVICE_VHOST_SERVER) {
-				log_info("port %s: its back end %s", port->target, up[i] ? "is back" : "has gone");
-				continue;
+			if (!now && !resumes(port)) {
+				log_error("port %s: its link went down; start this program again when what is at its "
+					  "other end is back",
+					  port->target);
+				return -1;
 			}
-			log_error("port %s: its link went down; start this program again when what is at its "
-				  "other end is back",
-				  port->target);
-			return -1;
+			if (now == up[i])
+				continue;
+			up[i] = now;
+			if (port->kind == DEVICE_VHOST_SERVER)
+				log_info("port %s: its back end %s", port->target, now ? "is back" : "has gone");
+			else
+				log_info("port %s: its link %s", port->target, now ? "is back" : "went down");
 		}
 	}
 	return 0;

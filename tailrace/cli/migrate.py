@@ -52,7 +52,11 @@ def cancel(name: str, *, as_json: bool) -> int:
     if as_json:
         print_json({"name": name, "cancelled": cancelled})
     else:
-        print_line(f"{name}: the move was cancelled." if cancelled else f"{name}: no move of it is at work.")
+        print_line(
+            f"{name}: the move was cancelled."
+            if cancelled
+            else f"{name}: no move of it is at work; `tailrace status` says whether it runs here."
+        )
     return ExitCode.DONE
 
 

@@ -104,7 +104,7 @@ class Outgoing:
         self.ended = threading.Event()
         """It is at the target and ended here, or it goes on here."""
         self.problem: str | None = None
-        """Why it goes on here."""
+        """Why it is not at the target."""
         threading.Thread(target=self._send, name="migrate", daemon=True).start()
 
     def _send(self) -> None:
@@ -147,6 +147,16 @@ class Outgoing:
             rounds=found.get("memory_iteration", 0),
             throttle=found.get("auto_converge_throttle", 0),
         )
+
+    def here(self) -> bool | None:
+        """Whether the machine still runs here; None: libvirt does not say."""
+        libvirt = self._libvirt
+        try:
+            return bool(hypervisor.connect().lookupByName(self._name).isActive())
+        except libvirt.libvirtError as error:
+            return False if error.get_error_code() == libvirt.VIR_ERR_NO_DOMAIN else None
+        except (Failure, Mistake):
+            return None
 
     def cancel(self) -> None:
         """Asks for its end; the machine goes on here, unless it is there already."""

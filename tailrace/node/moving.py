@@ -367,9 +367,14 @@ def _send(
             cancelled = cancelled or error
     if sending.problem is None:
         return  # also where it was cancelled too late
+    there = f" ({host}: {reception.problem})" if reception.problem is not None else ""
+    if sending.here() is False:
+        raise Failure(
+            f"{name} has ended here while it was sent: {sending.problem}{there}; its `restart` starts it anew here, "
+            f"or else `tailrace up` does; {name}.log in the node's logs has what it said last"
+        )
     if cancelled is not None:
         raise cancelled
-    there = f" ({host}: {reception.problem})" if reception.problem is not None else ""
     raise Failure(f"{name} goes on here: {sending.problem}{there}")
 
 

@@ -208,7 +208,9 @@ def test_one_copy_runs_whoever_is_killed(
     moving = begin_slowly(source, target)
     kill(party(source, target))
     target("up", target.folder / "spec.yaml")  # what has ended of a node is there again
-    moving.communicate(timeout=120)
+    error = moving.communicate(timeout=120)[1]
+    if party is machine_of_the_source:
+        assert "first has ended here" in error and "goes on here" not in error, error
     source("up", source.folder / "spec.yaml")
     for each in nodes:
         each("status")  # which asks libvirt
@@ -216,6 +218,28 @@ def test_one_copy_runs_whoever_is_killed(
     traffic.wait_from(place(nodes))
     where = place(nodes)
     assert not nodes[1 - where].machines(), "nothing is left of the other one"
+
+
+@pytest.mark.whole
+@pytest.mark.parametrize("lost", ["switch of the source", "switch of the target", "command"])
+def test_one_copy_runs_where_a_switch_or_the_command_is_killed(
+    nodes: tuple[Node, Node], traffic: Hub, lost: str
+) -> None:
+    """The move may go on without either, so it is cancelled. A machine waits for its switch."""
+    source = nodes[place(nodes)]
+    target = next(each for each in nodes if each is not source)
+    switches = {"switch of the source": source.switch(), "switch of the target": target.switch()}
+    (name,) = running(source)
+    machine = source.machine(name)
+    assert "`tailrace status` says whether" in source("migrate", "first", "--cancel").stdout, "none has begun"
+    moving = begin_slowly(source, target)
+    kill(switches.get(lost, moving.pid))
+    source("migrate", "first", "--cancel")
+    moving.communicate(timeout=120)
+    wait_until(lambda: not target.machines(), 150)
+    traffic.wait_from(nodes.index(source))
+    assert place(nodes) == nodes.index(source)
+    assert source.machine(name) == machine, "it was not started anew"
 
 
 @pytest.mark.whole

@@ -44,6 +44,10 @@ class Node(Command):
                     return int(entry.name)
         raise AssertionError(f"{name} has no process")
 
+    def switch(self) -> int:
+        """The process of its switch."""
+        return next(int(each["pid"]) for each in self.status()["processes"] if each["name"] == "switch")
+
     def daemon(self) -> int:
         """The process of its libvirtd."""
         return int((self.libvirt / "libvirtd.pid").read_text())
