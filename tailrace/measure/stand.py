@@ -74,9 +74,14 @@ class Scene:
         return STARTERS[self.runs]
 
     @property
+    def listens(self) -> bool:
+        """Whether the functions listen at their ports. Machines do; a process connects as well, to any fabric."""
+        return self.runtime.listens and self.runtime.own_kernel
+
+    @property
     def patience(self) -> float:
         """Seconds after which frames come through."""
-        return self.runtime.patience if self.runtime.listens and self.functions else _READY_SECONDS
+        return self.runtime.patience if self.listens and self.functions else _READY_SECONDS
 
     def interfaces(self, kind: Kind) -> tuple[Interface, Interface]:
         """Those of the functions' ports and of the tester's ends on a fabric."""
@@ -214,7 +219,7 @@ def standing(launcher: Launcher, scene: Scene, kind: Kind, where: Placement) -> 
 def _occupy(launcher: Launcher, fabric: Fabric, scene: Scene, kind: Kind, where: Placement) -> Stand:
     """Starts who is behind the ports: the functions from the last to the first, then the tester."""
     state, runtime = launcher.state, scene.runtime
-    groups = {function.name: group_for(state, function.name) for function in scene.functions if runtime.listens}
+    groups = {function.name: group_for(state, function.name) for function in scene.functions if scene.listens}
     uris = fabric.carry(scene.chain, [_listening(port, groups) for port in scene.ports(kind)])
     started: list[Process] = []
     notes: dict[str, None] = {}

@@ -253,13 +253,12 @@ def test_a_graph_is_saved(page: Browser, tmp_path: Path) -> None:
 
 
 def test_a_legend_follows_a_change_between_dark_and_light(page: Browser) -> None:
-    markers = "[...document.querySelectorAll('.u-marker')].map(e => e.style.border).join()"
-    wait_until(lambda: "solid" in page.evaluate(markers))
-    light = page.evaluate(markers)
+    first = "[...document.querySelectorAll('.u-marker')].map(e => e.style.border).find(each => each.includes('solid'))"
+    light = wait_until(lambda: page.evaluate(first))
     page.view(1440, dark=True)
-    wait_until(lambda: page.evaluate(markers) not in ("", light))
+    dark = wait_until(lambda: (now := page.evaluate(first)) != light and now)
     page.view(1440, dark=False)
-    wait_until(lambda: page.evaluate(markers) == light)
+    assert wait_until(lambda: (now := page.evaluate(first)) != dark and now) == light
 
 
 def test_charts_are_saved(page: Browser) -> None:
