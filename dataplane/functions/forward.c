@@ -40,17 +40,22 @@ static uint16_t send_held(struct forward *forward, uint16_t queue, uint16_t in)
 	return nb_sent;
 }
 
-/* Those of its frames that came in elsewhere, and a burst of which those stay that belong here. */
+/* Those of its frames that came in elsewhere, and a burst of which those stay that belong here.  Where that leaves
+ * room, more of the former: of an inbox that fills faster than this, nothing is to be lost while there is time. */
 static __rte_noinline uint16_t receive_own(struct forward *forward, uint16_t queue, uint16_t in,
 					   struct rte_mbuf **mbufs, uint16_t *nb_received)
 {
-	const uint16_t nb_taken = inboxes_take(forward, queue, in, mbufs);
+	const uint16_t nb_taken = inboxes_take(forward, queue, in, mbufs, INBOX_TAKEN);
+	uint16_t nb = nb_taken;
 
 	*nb_received = 0;
-	if (unlikely(!inboxes_take_more(forward, queue, in, rte_rdtsc())))
-		return nb_taken;
-	*nb_received = device_receive(&forward->ports[in], queue, mbufs + nb_taken, FORWARD_BURST - nb_taken);
-	return nb_taken + inboxes_hand_on(forward, queue, in, mbufs + nb_taken, *nb_received);
+	if (likely(inboxes_take_more(forward, queue, in, rte_rdtsc()))) {
+		*nb_received = device_receive(&forward->ports[in], queue, mbufs + nb, FORWARD_BURST - nb);
+		nb += inboxes_hand_on(forward, queue, in, mbufs + nb, *nb_received);
+	}
+	if (nb_taken == INBOX_TAKEN)
+		nb += inboxes_take(forward, queue, in, mbufs + nb, FORWARD_BURST - nb);
+	return nb;
 }
 
 /* Forward what one burst from each port brings by a queue; returns how many frames moved, in or out. */

@@ -11,6 +11,10 @@
 enum {
 	/* us in which a reader that runs takes some: a round, of all queues at their fullest */
 	ROUND = 100,
+	/* us after which a reader that takes nothing, or has not been seen with a full inbox, begins anew */
+	PAUSE = 300,
+	/* us for which one that runs has to have had too much: a burst that it can take later is not more */
+	TOO_LONG = 1000,
 	/* us for which one that takes nothing is waited for: until it has its CPU again, or its port some room */
 	PATIENCE = 10000,
 };
@@ -77,16 +81,16 @@ void inboxes_close(struct forward *forward)
 
 /* ------- who reads ------- */
 
-uint16_t inboxes_take(struct forward *forward, uint16_t queue, uint16_t in, struct rte_mbuf **burst)
+uint16_t inboxes_take(struct forward *forward, uint16_t queue, uint16_t in, struct rte_mbuf **burst, uint16_t most)
 {
 	struct inboxes *inboxes = forward->lanes[queue].inboxes;
 	unsigned from = inboxes->turn[in], nb = 0;
 
 	inboxes->turn[in] = (uint8_t)((from + 1) % forward->nb_queues);
-	for (unsigned i = 0; i < forward->nb_queues && nb < INBOX_TAKEN; i++, from = (from + 1) % forward->nb_queues)
+	for (unsigned i = 0; i < forward->nb_queues && nb < most; i++, from = (from + 1) % forward->nb_queues)
 		if (from != queue)
-			nb += rte_ring_sc_dequeue_burst(inboxes->from[in][from], (void **)(burst + nb),
-							INBOX_TAKEN - nb, NULL);
+			nb += rte_ring_sc_dequeue_burst(inboxes->from[in][from], (void **)(burst + nb), most - nb,
+							NULL);
 	return (uint16_t)nb;
 }
 
@@ -114,15 +118,21 @@ static uint64_t cycles(uint64_t us)
 static bool goes_without(const struct rte_ring *inbox, struct inbox_look *look, uint64_t tsc, bool alike)
 {
 	const uint32_t taken = __atomic_load_n(&inbox->cons.tail, __ATOMIC_RELAXED);
-	const bool anew = look->full == 0 || (taken != look->taken && tsc - look->full > cycles(PATIENCE));
+	const bool moved = taken != look->taken;
+	const bool anew = look->full == 0 ||
+			  (moved && (tsc - look->full > cycles(PAUSE) || tsc - look->since > cycles(PAUSE)));
 
 	look->full = tsc;
-	if (anew || taken != look->taken) {
+	if (anew)
+		look->began = tsc;
+	if (anew || moved) {
 		look->since = tsc;
 		look->runs = !anew;
 		look->taken = taken;
 	}
-	return tsc - look->since > cycles(PATIENCE) || (look->runs && !alike && tsc - look->since <= cycles(ROUND));
+	if (tsc - look->since > cycles(PATIENCE))
+		return true;
+	return look->runs && !alike && tsc - look->since <= cycles(ROUND) && tsc - look->began > cycles(TOO_LONG);
 }
 
 bool inboxes_take_more(struct forward *forward, uint16_t queue, uint16_t in, uint64_t tsc)

@@ -6,9 +6,9 @@
  *
  * Who receives a burst first looks whether each inbox has room for all of it.  Where one has not, because its reader
  * does not run or waits for its other port, nothing is received there for now: so that is felt at the beginning of the
- * chain, as with one queue.  But another thread that runs and has more than it can do, or a reader that has stood
- * still for 10 ms, is not waited for: what finds its inbox full is dropped and counted, and flows of other queues go
- * on.
+ * chain, as with one queue.  But another thread that runs and has had more than it can do for 1 ms, or a reader that
+ * has stood still for 10 ms, is not waited for: what finds its inbox full is dropped and counted, and flows of other
+ * queues go on.
  */
 #ifndef TAILRACE_FUNCTIONS_INBOXES_H
 #define TAILRACE_FUNCTIONS_INBOXES_H
@@ -20,15 +20,16 @@
 enum {
 	INBOXES_LEAST = 256,		 /* frames, in those of a queue and port together */
 	INBOX_LEAST = 2 * FORWARD_BURST, /* and in each */
-	INBOX_TAKEN = FORWARD_BURST / 2, /* at once, so that those that come in go on too */
+	INBOX_TAKEN = FORWARD_BURST / 2, /* before others are received, so that those go on too */
 };
 
 /* What a writer saw when it last found an inbox without room for a burst. */
 struct inbox_look {
 	uint64_t full;	/* TSC then; 0: it never did */
 	uint64_t since; /* TSC when the reader was found to have taken some, or not to have */
+	uint64_t began; /* TSC when it was found full for the first time of a row of looks without a pause */
 	uint32_t taken; /* how far the reader had got */
-	bool runs;	/* the reader has taken some since it was first found full */
+	bool runs;	/* the reader has taken some since then */
 };
 
 struct inboxes {				     /* of a queue */
@@ -64,8 +65,8 @@ bool inboxes_take_more(struct forward *forward, uint16_t queue, uint16_t in, uin
 uint16_t inboxes_hand_on(struct forward *forward, uint16_t queue, uint16_t in, struct rte_mbuf **burst,
 			 uint16_t nb_frames);
 
-/* Take frames that came in elsewhere, INBOX_TAKEN at most; returns how many. */
-uint16_t inboxes_take(struct forward *forward, uint16_t queue, uint16_t in, struct rte_mbuf **burst);
+/* Take frames that came in elsewhere, so many at most; returns how many. */
+uint16_t inboxes_take(struct forward *forward, uint16_t queue, uint16_t in, struct rte_mbuf **burst, uint16_t most);
 
 /* Whether a queue's inboxes hold frames, or it waits for room in those of others. */
 bool inboxes_waited_for(const struct forward *forward, uint16_t queue);

@@ -481,14 +481,19 @@ void forward_wake_queue(struct forward *forward, unsigned queue)
 static struct forward forward;
 static uint64_t now;
 
-static void begin_to_forward(void)
+static void begin_to_forward_by(unsigned nb_queues)
 {
-	forward = (struct forward){.function = &firewall, .nb_queues = QUEUES, .interrupts = true};
-	for (unsigned i = 0; i < QUEUES; i++)
+	forward = (struct forward){.function = &firewall, .nb_queues = nb_queues, .interrupts = true};
+	for (unsigned i = 0; i < nb_queues; i++)
 		forward.lanes[i].owner = (int)i;
 	nb_woken = 0;
 	now = 1;
 	assert_int_equal(inboxes_open(&forward), 0);
+}
+
+static void begin_to_forward(void)
+{
+	begin_to_forward_by(QUEUES);
 }
 
 static void pass_us(uint64_t us)
@@ -496,8 +501,8 @@ static void pass_us(uint64_t us)
 	now += rte_get_tsc_hz() / 1000000 * us;
 }
 
-/* Of flows of all queues, numbered; returns how many were received. */
-static unsigned receive(unsigned queue, unsigned number)
+/* Of so many flows in turn, numbered; returns how many were received. */
+static unsigned receive_of(unsigned nb_flows, unsigned queue, unsigned number)
 {
 	struct rte_mbuf *burst[FORWARD_BURST];
 	uint16_t nb_kept;
@@ -505,7 +510,7 @@ static unsigned receive(unsigned queue, unsigned number)
 	if (!inboxes_take_more(&forward, (uint16_t)queue, 0, now))
 		return 0;
 	for (unsigned i = 0; i < FORWARD_BURST; i++) {
-		const struct frame frame = udp4(CLIENT, SERVER, (uint16_t)((number + i) % 500 + 1000), 53);
+		const struct frame frame = udp4(CLIENT, SERVER, (uint16_t)((number + i) % nb_flows + 1000), 53);
 
 		burst[i] = buffer_of(&frame);
 		burst[i]->hash.usr = number + i;
@@ -517,11 +522,17 @@ static unsigned receive(unsigned queue, unsigned number)
 	return FORWARD_BURST;
 }
 
+/* Of flows of all queues. */
+static unsigned receive(unsigned queue, unsigned number)
+{
+	return receive_of(500, queue, number);
+}
+
 /* Those of one queue come in order; `next` is NULL: they are of several.  Returns how many. */
 static unsigned take_some(unsigned queue, unsigned *next)
 {
 	struct rte_mbuf *taken[INBOX_TAKEN];
-	const uint16_t nb = inboxes_take(&forward, (uint16_t)queue, 0, taken);
+	const uint16_t nb = inboxes_take(&forward, (uint16_t)queue, 0, taken, INBOX_TAKEN);
 
 	for (uint16_t i = 0; next != NULL && i < nb; i++) {
 		assert_true(taken[i]->hash.usr >= *next);
@@ -613,6 +624,17 @@ static void who_has_too_much_costs_flows_of_other_queues_nothing(void **state)
 
 	begin_to_forward();
 	number = fill(next);
+	/* It may be able to take it later: that is waited for. */
+	for (unsigned round = 0; round < 1000 / 20; round++) {
+		pass_us(20);
+		if (round % 4 == 0)
+			take_some(2, &next[2]);
+		number += receive(1, number + FORWARD_BURST);
+		take_all(0, &next[0]);
+		take_all(3, &next[3]);
+	}
+	assert_int_equal(dropped(), 0);
+	pass_us(20);
 	take_some(2, &next[2]);
 	before = forward.lanes[1].counters[0].handed_on;
 	for (unsigned round = 0; round < 1000; round++) {
@@ -630,6 +652,42 @@ static void who_has_too_much_costs_flows_of_other_queues_nothing(void **state)
 	/* As soon as it does not run, it is waited for again. */
 	pass_us(200);
 	assert_int_equal(receive(1, number), 0);
+	inboxes_close(&forward);
+}
+
+/* It is longer than the inbox, and comes in twice as fast as its reader takes it, once that runs. */
+static void a_burst_of_one_flow_is_waited_for(void **state)
+{
+	enum { MANY = 5, LENGTH = 256, ROUND = 10 };
+	static const unsigned asleep[] = {0, 100, 250, 400, 5000}; /* us, until its reader runs */
+	static const unsigned pauses[] = {400, 2000, 50000};	   /* us, until the next one */
+	const struct frame one = udp4(CLIENT, SERVER, 1000, 53);
+	unsigned next[MANY] = {0}, number = 0, taken = 0, sent = 0, home, from;
+
+	firewall.keeping->close();
+	begin(MANY);
+	home = spread(&one, MANY);
+	from = (home + 1) % MANY;
+	begin_to_forward_by(MANY);
+	for (unsigned i = 0; i < 4 * RTE_DIM(asleep) * RTE_DIM(pauses); i++) {
+		unsigned left = LENGTH;
+
+		for (unsigned us = 0; taken < sent + LENGTH; us += ROUND) {
+			assert_true(us < 100000);
+			if (left > 0) {
+				const unsigned nb = receive_of(1, from, number);
+
+				number += nb;
+				left -= nb;
+			}
+			if (us >= asleep[i % RTE_DIM(asleep)])
+				taken += take_some(home, &next[home]);
+			assert_int_equal(forward.lanes[from].counters[0].drop_busy, 0);
+			pass_us(ROUND);
+		}
+		sent += LENGTH;
+		pass_us(pauses[i / RTE_DIM(asleep) % RTE_DIM(pauses)]);
+	}
 	inboxes_close(&forward);
 }
 
@@ -669,6 +727,7 @@ int main(void)
 		TEST(frames_are_handed_on_in_order_and_none_is_lost),
 		TEST(who_stands_still_is_waited_for_and_not_for_ever),
 		TEST(who_has_too_much_costs_flows_of_other_queues_nothing),
+		TEST(a_burst_of_one_flow_is_waited_for),
 		TEST(one_thread_with_both_queues_takes_before_it_receives_more),
 	};
 
