@@ -123,7 +123,12 @@ bool balancer_health_vouch(struct balancer *balancer, struct balancer_end *end, 
 	uint64_t station = 0;
 
 	memcpy(&station, mac, 6);
-	if (!is_news(balancer, end) || station == 0 || (mac[0] & 1) != 0)
+	if (station == 0 || (mac[0] & 1) != 0)
+		return false;
+	/* The end may have moved since: who sends no probes does not find that out. */
+	if (is_believed(end) && end->state == BALANCER_UP && balancer->health.led == 0)
+		end->mac = station;
+	if (!is_news(balancer, end))
 		return false;
 	end->mac = station;
 	end->health.known = end->health.vouched = true;

@@ -59,8 +59,8 @@ bool balancer_health_give(struct balancer *balancer, struct rte_mbuf *mbuf);
 
 /*
  * The instance before this one had the end up, at this MAC address, after so many probes without an answer.  That is
- * believed until the end has answered, or has not although frames come in.  The lock is held.  Returns whether the end
- * is up by that.
+ * believed until the end has answered, or has not although frames come in; of one that is believed already, the
+ * address is.  The lock is held.  Returns whether the end is up by that.
  */
 bool balancer_health_vouch(struct balancer *balancer, struct balancer_end *end, const uint8_t mac[6], uint8_t bad);
 

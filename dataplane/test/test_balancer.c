@@ -1112,6 +1112,33 @@ static void one_that_stands_by_is_silent_and_goes_by_the_active_one_s_word(void 
 	assert_true(the_balancer.health.probes > probes);
 }
 
+static void one_that_stands_by_follows_an_end_to_its_new_station(void **state)
+{
+	static const uint8_t moved[] = {2, 0, 0, 0, 0, 77}, group[] = {3, 0, 0, 0, 0, 77};
+	uint8_t told[HANDOVER_TOLD];
+	const uint32_t length = says(told);
+	struct balancer_end *end;
+	uint64_t station = 0;
+
+	memcpy(&station, moved, sizeof(moved));
+	begin_anew(SET(WEB(ALL_ENDS)));
+	balancer_handover.hear(&balancer_handover, told, length);
+	end = &the_balancer.set.ends[end_at(1) - the_balancer.set.ends];
+	assert_true(balancer_end_is_up(end) && end->mac != station);
+	assert_false(balancer_health_vouch(&the_balancer, end, moved, 0));
+	assert_int_equal(end->mac, station);
+	assert_false(balancer_health_vouch(&the_balancer, end, group, 0));
+	assert_int_equal(end->mac, station);
+
+	/* And back; once frames are led to it, it asks itself. */
+	balancer_handover.hear(&balancer_handover, told, length);
+	assert_int_not_equal(end->mac, station);
+	connect_from(1000);
+	wait_ms(100);
+	assert_false(balancer_health_vouch(&the_balancer, end, moved, 0));
+	assert_int_not_equal(end->mac, station);
+}
+
 static void of_what_is_told_only_what_can_be_is_heard(void **state)
 {
 	struct balancer_set *set = &the_balancer.set;
@@ -1224,6 +1251,7 @@ int main(void)
 		TEST(an_end_is_up_by_the_word_of_the_instance_before),
 		TEST(ends_without_a_connection_are_up_and_down_as_before),
 		TEST(one_that_stands_by_is_silent_and_goes_by_the_active_one_s_word),
+		TEST(one_that_stands_by_follows_an_end_to_its_new_station),
 		TEST(of_what_is_told_only_what_can_be_is_heard),
 		TEST(what_is_handed_over_is_not_believed),
 		SEVERAL(the_switch_has_them_come_in_where_they_belong),
