@@ -51,6 +51,7 @@ static void prepare(struct handover *handover, uint32_t count)
 	bool changed = false;
 
 	pthread_mutex_lock(&set->lock);
+	balancer_health_listen(balancer);
 	for (uint32_t i = 0; i < count; i++) {
 		struct handover_record *record = &handover->batch[i];
 

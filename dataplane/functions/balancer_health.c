@@ -179,6 +179,13 @@ static bool stands_by(const struct balancer *balancer, uint64_t now)
 	return health->led == 0 && health->heard != 0 && now - health->heard < SILENT;
 }
 
+void balancer_health_listen(struct balancer *balancer)
+{
+	struct balancer_health *health = &balancer->health;
+
+	health->hears |= health->led == 0 && health->heard != 0;
+}
+
 void balancer_health_hear(struct balancer *balancer)
 {
 	struct balancer_health *health = &balancer->health;

@@ -76,6 +76,9 @@ bool balancer_health_doubt(struct balancer *balancer, struct balancer_end *end, 
  */
 void balancer_health_hear(struct balancer *balancer);
 
+/* It hands over connections: one that stands by goes on so, however long that takes.  The lock is held. */
+void balancer_health_listen(struct balancer *balancer);
+
 /* ------- what the thread does; the set's lock is not held ------- */
 
 /* Take what has come, and send what is due, at a time in ms.  Returns in how many ms something is due next. */

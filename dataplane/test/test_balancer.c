@@ -1092,6 +1092,14 @@ static void one_that_stands_by_is_silent_and_goes_by_the_active_one_s_word(void 
 	assert_int_equal(up_now(), 0x16);
 	assert_int_equal(the_balancer.health.probes, probes);
 
+	/* Connections are word of it too: the first ones may take a while. */
+	for (unsigned i = 0; i < 600; i++) {
+		balancer_handover.prepare(&balancer_handover, 0);
+		wait_ms(100);
+	}
+	assert_int_equal(up_now(), 0x16);
+	assert_int_equal(the_balancer.health.probes, probes);
+
 	/* Once frames are led to it, it finds out itself, at once. */
 	connect_from(1000);
 	wait_ms(200);
@@ -1099,6 +1107,10 @@ static void one_that_stands_by_is_silent_and_goes_by_the_active_one_s_word(void 
 	deaf = 1 << 4;
 	wait_ms(60000);
 	assert_int_equal(up_now(), 0xe);
+	probes = the_balancer.health.probes;
+	balancer_handover.prepare(&balancer_handover, 0);
+	wait_ms(10000);
+	assert_true(the_balancer.health.probes > probes);
 	balancer_handover.hear(&balancer_handover, before, length_before);
 	assert_int_equal(up_now(), 0xe);
 
