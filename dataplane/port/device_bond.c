@@ -56,6 +56,7 @@ static uint16_t transmit(uint16_t shim, uint16_t queue, struct rte_mbuf **mbufs,
 	if (member->bond->mode == BOND_LACP && bond_send_slow(member, mbufs, &count))
 		return 1;
 	if (unlikely(atomic_load_explicit(&member->aside, memory_order_relaxed))) {
+		count = RTE_MAX(count, 1); /* a slow one at the front is refused, too: or it would stay there */
 		atomic_fetch_add_explicit(&member->refused, count, memory_order_relaxed);
 		return count;
 	}
