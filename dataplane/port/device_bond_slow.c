@@ -152,7 +152,10 @@ static bool are_one(const struct bond_end *one, const struct bond_end *other)
 	return memcmp(one, other, sizeof(*one)) == 0;
 }
 
-/* Whether the member may join its other end; the choice is made, if there is none. */
+/*
+ * Whether the member may join its other end; the choice is made, if there is none.  While another thread looks at it,
+ * which may have been put off its CPU, the member stays what it is: the next frame comes within a second.
+ */
 static bool may_join(struct bond_member *member, const struct bond_end *end)
 {
 	struct bond *bond = member->bond;
@@ -160,12 +163,13 @@ static bool may_join(struct bond_member *member, const struct bond_end *end)
 
 	if (is_nobody(end))
 		return true;
-	rte_spinlock_lock(&bond->choice);
+	if (!rte_spinlock_trylock(&bond->choice))
+		return !atomic_load_explicit(&member->aside, memory_order_relaxed);
 	if (is_nobody(&bond->chosen))
 		bond->chosen = *end;
 	may = are_one(&bond->chosen, end);
-	rte_spinlock_unlock(&bond->choice);
 	atomic_store_explicit(&member->aside, !may, memory_order_relaxed);
+	rte_spinlock_unlock(&bond->choice);
 	return may;
 }
 

@@ -166,6 +166,48 @@ static void without_the_driver_s_pool_nothing_is_its_own(void **state)
 	rte_pktmbuf_free(mbuf);
 }
 
+/* ------- whom members join ------- */
+
+enum { AGREES = 0x0f, JOINS = 0x38 }; /* of LACP's state */
+
+static struct bond two;
+
+static void begin_two(void)
+{
+	two = (struct bond){.mode = BOND_LACP, .count = MEMBERS};
+	for (unsigned i = 0; i < MEMBERS; i++) {
+		two.members[i].bond = &two;
+		two.members[i].shim = SHIM;
+		two.members[i].slow_fd = member.slow_fd;
+	}
+}
+
+/* The state with which the driver gets what an other end, of which this is the last byte of its system, says. */
+static uint8_t hears(unsigned which, uint8_t end, uint8_t state)
+{
+	static const uint8_t head[] = {SLOW_ADDRESS, STATION, LACP};
+	struct rte_mbuf *mbuf = frame_of(bonds_own, head, sizeof(head));
+	struct lacpdu *lacpdu = &rte_pktmbuf_mtod(mbuf, struct lacpdu_header *)->lacpdu;
+
+	lacpdu->actor.port_params.system.addr_bytes[5] = end;
+	lacpdu->actor.state = state;
+	assert_int_equal(bond_take_slow(&two.members[which], &mbuf, 1), 1);
+	state = lacpdu->actor.state;
+	rte_pktmbuf_free(mbuf);
+	return state;
+}
+
+static void a_lock_that_is_held_is_not_waited_for(void **state)
+{
+	begin_two();
+	assert_int_equal(hears(0, 1, AGREES), AGREES);
+	assert_int_equal(hears(1, 2, AGREES), AGREES & ~JOINS);
+	rte_spinlock_lock(&two.choice);
+	assert_int_equal(hears(0, 1, AGREES), AGREES);
+	assert_int_equal(hears(1, 2, AGREES), AGREES & ~JOINS);
+	rte_spinlock_unlock(&two.choice);
+}
+
 /* ------- memory ------- */
 
 static size_t memory_taken(void)
@@ -258,6 +300,7 @@ int main(void)
 		cmocka_unit_test(other_frames_may_leave),
 		cmocka_unit_test(a_frame_that_ends_within_a_tag_is_not_read_beyond),
 		cmocka_unit_test(without_the_driver_s_pool_nothing_is_its_own),
+		cmocka_unit_test(a_lock_that_is_held_is_not_waited_for),
 		cmocka_unit_test(the_driver_s_memory_is_asked_for_before),
 	};
 
