@@ -65,6 +65,8 @@ struct bond {
 	struct device_losses lost;
 	rte_spinlock_t choice; /* held for what follows; short, and seldom: LACP's frames are few */
 	struct bond_end chosen;
+	const struct bond_member *chosen_by; /* whose other end it was */
+	uint64_t chosen_at;		     /* TSC */
 	struct bond_member members[BOND_MEMBERS];
 };
 
@@ -101,7 +103,8 @@ bool bond_send_slow(struct bond_member *member, struct rte_mbuf **mbufs, uint16_
  */
 uint16_t bond_take_slow(struct bond_member *member, struct rte_mbuf **mbufs, uint16_t count);
 
-/* Let go of an other end that no member has any more, and note which members are set aside by what LACP has heard. */
+/* Let go of an other end that no member has any more, or that does not collect 5 s after it was chosen, and note which
+ * members are set aside by what LACP has heard. */
 void bond_choose(struct bond *bond);
 
 /* What LACP has come to.  Returns false: the member has no part in it. */

@@ -7,6 +7,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include <rte_cycles.h>
 #include <rte_ether.h>
 #include <rte_lcore.h>
 #include <rte_malloc.h>
@@ -18,8 +19,10 @@
 enum {
 	LACP_SHORT_TIMEOUT = 0x02,
 	LACP_AGGREGATION = 0x04,
+	LACP_COLLECTS = 0x10,
 	LACP_JOINS = 0x38,  /* synchronization, collecting, distributing (IEEE 802.1AX, 6.4.2.3) */
 	TAGS_MOST = 2,	    /* behind which a slow protocol is looked for */
+	TO_AGREE = 5,	    /* s, until an end that was chosen has to collect what it is sent */
 	BUFFERS_BESIDE = 8, /* that the driver has beside those in its queues, and the most in its two rings */
 };
 
@@ -131,8 +134,9 @@ static bool is_drivers(struct bond_member *member, const struct rte_mbuf *mbuf)
 
 /*
  * DPDK's driver has members carry frames together whoever is at their other ends; the standard has one aggregator of a
- * port do so at a time (IEEE 802.1AX, 6.3.1).  So the first other end that agrees is chosen, until no member has it.
- * Members with another one tell it that they do not join, and the driver is told so of it: then neither sends.
+ * port do so at a time (IEEE 802.1AX, 6.3.1).  So the first other end that says that it agrees is chosen, until no
+ * member has one that collects.  Members with another one tell it that they do not join, and the driver is told so of
+ * it: then neither sends.
  */
 static struct bond_end end_of(const struct port_params *partner, uint8_t state)
 {
@@ -153,10 +157,10 @@ static bool are_one(const struct bond_end *one, const struct bond_end *other)
 }
 
 /*
- * Whether the member may join its other end; the choice is made, if there is none.  While another thread looks at it,
- * which may have been put off its CPU, the member stays what it is: the next frame comes within a second.
+ * Whether the member may join its other end; with `choose` the choice is made, if there is none.  While another thread
+ * looks at it, which may have been put off its CPU, the member stays what it is: the next frame comes within a second.
  */
-static bool may_join(struct bond_member *member, const struct bond_end *end)
+static bool may_join(struct bond_member *member, const struct bond_end *end, bool choose)
 {
 	struct bond *bond = member->bond;
 	bool may;
@@ -165,9 +169,12 @@ static bool may_join(struct bond_member *member, const struct bond_end *end)
 		return true;
 	if (!rte_spinlock_trylock(&bond->choice))
 		return !atomic_load_explicit(&member->aside, memory_order_relaxed);
-	if (is_nobody(&bond->chosen))
+	if (choose && is_nobody(&bond->chosen)) {
 		bond->chosen = *end;
-	may = are_one(&bond->chosen, end);
+		bond->chosen_by = member;
+		bond->chosen_at = rte_rdtsc();
+	}
+	may = is_nobody(&bond->chosen) || are_one(&bond->chosen, end);
 	atomic_store_explicit(&member->aside, !may, memory_order_relaxed);
 	rte_spinlock_unlock(&bond->choice);
 	return may;
@@ -175,18 +182,24 @@ static bool may_join(struct bond_member *member, const struct bond_end *end)
 
 void bond_choose(struct bond *bond)
 {
+	bool joined[BOND_MEMBERS] = {0}, collects[BOND_MEMBERS] = {0}, kept = false, young;
 	struct bond_end ends[BOND_MEMBERS] = {0};
-	bool kept = false;
 
 	for (unsigned i = 0; i < bond->count; i++) {
 		struct rte_eth_bond_8023ad_member_info info;
 
-		if (bond_lacp_state(&bond->members[i], &info) && (info.actor_state & LACP_ALONE) == 0)
-			ends[i] = end_of(&info.partner, info.partner_state);
+		joined[i] = bond_lacp_state(&bond->members[i], &info);
+		if (!joined[i] || (info.actor_state & LACP_ALONE) != 0)
+			continue;
+		ends[i] = end_of(&info.partner, info.partner_state);
+		collects[i] = (info.partner_state & LACP_COLLECTS) != 0;
 	}
 	rte_spinlock_lock(&bond->choice);
+	/* The driver hears a moment later what the choice was made by. */
+	young = rte_rdtsc() - bond->chosen_at <= TO_AGREE * rte_get_tsc_hz();
 	for (unsigned i = 0; i < bond->count; i++)
-		kept |= are_one(&ends[i], &bond->chosen);
+		kept |= (collects[i] && are_one(&ends[i], &bond->chosen)) ||
+			(young && joined[i] && bond->chosen_by == &bond->members[i]);
 	if (!kept)
 		bond->chosen = (struct bond_end){0};
 	for (unsigned i = 0; i < bond->count; i++)
@@ -208,12 +221,16 @@ static struct lacpdu *lacpdu_of(struct rte_mbuf *mbuf)
 		       : NULL;
 }
 
-/* Let one that says that it joins say so only if the member may join that end. */
-static void confine(struct bond_member *member, uint8_t *state, const struct lacpdu_actor_partner_params *other)
+/*
+ * Let one that says that it joins say so only if the member may join that end.  `choose`: it is that end who says so;
+ * what the driver says of one is no reason to choose it, which may never agree.
+ */
+static void confine(struct bond_member *member, uint8_t *state, const struct lacpdu_actor_partner_params *other,
+		    bool choose)
 {
 	const struct bond_end end = end_of(&other->port_params, other->state);
 
-	if ((*state & LACP_JOINS) != 0 && (*state & LACP_ALONE) == 0 && !may_join(member, &end))
+	if ((*state & LACP_JOINS) != 0 && (*state & LACP_ALONE) == 0 && !may_join(member, &end, choose))
 		*state &= (uint8_t)~LACP_JOINS;
 }
 
@@ -225,7 +242,7 @@ uint16_t bond_take_slow(struct bond_member *member, struct rte_mbuf **mbufs, uin
 		struct lacpdu *lacpdu = lacpdu_of(mbufs[i]);
 
 		if (unlikely(lacpdu != NULL)) {
-			confine(member, &lacpdu->actor.state, &lacpdu->actor);
+			confine(member, &lacpdu->actor.state, &lacpdu->actor, true);
 		} else if (unlikely(atomic_load_explicit(&member->aside, memory_order_relaxed))) {
 			rte_pktmbuf_free(mbufs[i]);
 			atomic_fetch_add_explicit(&member->strays, 1, memory_order_relaxed);
@@ -247,7 +264,7 @@ static void complete(struct bond_member *member, struct rte_mbuf *mbuf)
 	if (lacpdu == NULL)
 		return;
 	lacpdu->actor.state |= LACP_SHORT_TIMEOUT;
-	confine(member, &lacpdu->actor.state, &lacpdu->partner);
+	confine(member, &lacpdu->actor.state, &lacpdu->partner, false);
 }
 
 bool bond_send_slow(struct bond_member *member, struct rte_mbuf **mbufs, uint16_t *count)

@@ -12,6 +12,7 @@
 #include <unistd.h>
 
 #include <rte_bus_vdev.h>
+#include <rte_cycles.h>
 #include <rte_lcore.h>
 #include <rte_log.h>
 #include <rte_malloc.h>
@@ -168,17 +169,29 @@ static void without_the_driver_s_pool_nothing_is_its_own(void **state)
 
 /* ------- whom members join ------- */
 
-enum { AGREES = 0x0f, JOINS = 0x38 }; /* of LACP's state */
+enum { AGREES = 0x0f, COLLECTS = 0x1f, JOINS = 0x38 }; /* of LACP's state */
 
 static struct bond two;
+static struct rte_eth_bond_8023ad_member_info heard[MEMBERS];
+
+bool __wrap_bond_lacp_state(const struct bond_member *asked, struct rte_eth_bond_8023ad_member_info *info);
+
+bool __wrap_bond_lacp_state(const struct bond_member *asked, struct rte_eth_bond_8023ad_member_info *info)
+{
+	*info = heard[asked - two.members];
+	return asked->joined;
+}
 
 static void begin_two(void)
 {
 	two = (struct bond){.mode = BOND_LACP, .count = MEMBERS};
+	memset(heard, 0, sizeof(heard));
 	for (unsigned i = 0; i < MEMBERS; i++) {
 		two.members[i].bond = &two;
 		two.members[i].shim = SHIM;
 		two.members[i].slow_fd = member.slow_fd;
+		two.members[i].joined = true;
+		heard[i].actor_state = LACP_ALONE;
 	}
 }
 
@@ -193,8 +206,81 @@ static uint8_t hears(unsigned which, uint8_t end, uint8_t state)
 	lacpdu->actor.state = state;
 	assert_int_equal(bond_take_slow(&two.members[which], &mbuf, 1), 1);
 	state = lacpdu->actor.state;
+	heard[which] = (struct rte_eth_bond_8023ad_member_info){
+		.actor_state = AGREES, .partner_state = state, .partner = lacpdu->actor.port_params};
 	rte_pktmbuf_free(mbuf);
 	return state;
+}
+
+/* The state with which leaves what the driver says to it. */
+static uint8_t says(unsigned which, uint8_t end, uint8_t state)
+{
+	static const uint8_t head[] = {SLOW_ADDRESS, STATION, LACP};
+	struct rte_mbuf *mbuf = frame_of(drivers, head, sizeof(head));
+	struct lacpdu *lacpdu = &rte_pktmbuf_mtod(mbuf, struct lacpdu_header *)->lacpdu;
+	uint8_t frame[FRAME];
+	uint16_t count = 1;
+
+	lacpdu->actor.state = state;
+	lacpdu->partner.port_params.system.addr_bytes[5] = end;
+	assert_true(bond_send_slow(&two.members[which], &mbuf, &count));
+	assert_true(has_left(frame));
+	rte_pktmbuf_free(mbuf);
+	return ((const struct lacpdu_header *)(const void *)frame)->lacpdu.actor.state;
+}
+
+static void pass_seconds(unsigned seconds)
+{
+	two.chosen_at -= seconds * rte_get_tsc_hz();
+}
+
+static void an_end_that_never_agrees_is_not_chosen(void **state)
+{
+	begin_two();
+	assert_int_equal(hears(0, 1, AGREES & ~JOINS), AGREES & ~JOINS);
+	assert_int_equal(says(0, 1, AGREES), AGREES);
+	bond_choose(&two);
+	assert_int_equal(hears(1, 2, AGREES), AGREES);
+	bond_choose(&two);
+	assert_int_equal(says(1, 2, AGREES), AGREES);
+	assert_int_equal(says(0, 1, AGREES), AGREES & ~JOINS);
+	assert_true(two.members[0].aside && !two.members[1].aside);
+}
+
+static void an_end_that_does_not_collect_is_let_go_of(void **state)
+{
+	begin_two();
+	assert_int_equal(hears(0, 1, AGREES), AGREES);
+	assert_int_equal(hears(1, 2, AGREES), AGREES & ~JOINS);
+	pass_seconds(4);
+	bond_choose(&two);
+	assert_true(!two.members[0].aside && two.members[1].aside);
+	pass_seconds(2);
+	bond_choose(&two);
+	assert_false(two.members[1].aside);
+	assert_int_equal(hears(1, 2, COLLECTS), COLLECTS);
+	pass_seconds(6);
+	bond_choose(&two);
+	assert_true(two.members[0].aside && !two.members[1].aside);
+	assert_int_equal(hears(0, 1, COLLECTS), COLLECTS & ~JOINS);
+
+	/* Nobody is heard there, or the link is lost. */
+	heard[1].actor_state = LACP_ALONE;
+	bond_choose(&two);
+	assert_int_equal(hears(0, 1, COLLECTS), COLLECTS);
+	two.members[0].joined = false;
+	bond_choose(&two);
+	assert_int_equal(hears(1, 2, COLLECTS), COLLECTS);
+}
+
+/* Frames come a moment before the driver knows of them. */
+static void a_choice_is_kept_until_the_driver_knows_of_it(void **state)
+{
+	begin_two();
+	assert_int_equal(hears(0, 1, COLLECTS), COLLECTS);
+	heard[0].actor_state = LACP_ALONE;
+	bond_choose(&two);
+	assert_int_equal(hears(1, 2, COLLECTS), COLLECTS & ~JOINS);
 }
 
 static void a_lock_that_is_held_is_not_waited_for(void **state)
@@ -300,6 +386,9 @@ int main(void)
 		cmocka_unit_test(other_frames_may_leave),
 		cmocka_unit_test(a_frame_that_ends_within_a_tag_is_not_read_beyond),
 		cmocka_unit_test(without_the_driver_s_pool_nothing_is_its_own),
+		cmocka_unit_test(an_end_that_never_agrees_is_not_chosen),
+		cmocka_unit_test(an_end_that_does_not_collect_is_let_go_of),
+		cmocka_unit_test(a_choice_is_kept_until_the_driver_knows_of_it),
 		cmocka_unit_test(a_lock_that_is_held_is_not_waited_for),
 		cmocka_unit_test(the_driver_s_memory_is_asked_for_before),
 	};
