@@ -19,6 +19,7 @@
 enum {
 	LACP_SHORT_TIMEOUT = 0x02,
 	LACP_AGGREGATION = 0x04,
+	LACP_AGREES = 0x08,
 	LACP_COLLECTS = 0x10,
 	LACP_JOINS = 0x38,  /* synchronization, collecting, distributing (IEEE 802.1AX, 6.4.2.3) */
 	TAGS_MOST = 2,	    /* behind which a slow protocol is looked for */
@@ -157,25 +158,29 @@ static bool are_one(const struct bond_end *one, const struct bond_end *other)
 }
 
 /*
- * Whether the member may join its other end; with `choose` the choice is made, if there is none.  While another thread
- * looks at it, which may have been put off its CPU, the member stays what it is: the next frame comes within a second.
+ * What may be said of LACP_JOINS between the member and its other end: until one is chosen only that they agree.  With
+ * `choose` the choice is made, if there is none.  While another thread looks at it, which may have been put off its
+ * CPU, the member stays what it is: the next frame comes within a second.
  */
-static bool may_join(struct bond_member *member, const struct bond_end *end, bool choose)
+static uint8_t may_say(struct bond_member *member, const struct bond_end *end, bool choose)
 {
 	struct bond *bond = member->bond;
-	bool may;
+	uint8_t may = 0;
 
 	if (is_nobody(end))
-		return true;
+		return LACP_JOINS;
 	if (!rte_spinlock_trylock(&bond->choice))
-		return !atomic_load_explicit(&member->aside, memory_order_relaxed);
+		return atomic_load_explicit(&member->aside, memory_order_relaxed) ? 0 : LACP_JOINS;
 	if (choose && is_nobody(&bond->chosen)) {
 		bond->chosen = *end;
 		bond->chosen_by = member;
 		bond->chosen_at = rte_rdtsc();
 	}
-	may = is_nobody(&bond->chosen) || are_one(&bond->chosen, end);
-	atomic_store_explicit(&member->aside, !may, memory_order_relaxed);
+	if (is_nobody(&bond->chosen))
+		may = LACP_AGREES;
+	else if (are_one(&bond->chosen, end))
+		may = LACP_JOINS;
+	atomic_store_explicit(&member->aside, may == 0, memory_order_relaxed);
 	rte_spinlock_unlock(&bond->choice);
 	return may;
 }
@@ -230,8 +235,8 @@ static void confine(struct bond_member *member, uint8_t *state, const struct lac
 {
 	const struct bond_end end = end_of(&other->port_params, other->state);
 
-	if ((*state & LACP_JOINS) != 0 && (*state & LACP_ALONE) == 0 && !may_join(member, &end, choose))
-		*state &= (uint8_t)~LACP_JOINS;
+	if ((*state & LACP_JOINS) != 0 && (*state & LACP_ALONE) == 0)
+		*state &= (uint8_t)~LACP_JOINS | may_say(member, &end, choose);
 }
 
 uint16_t bond_take_slow(struct bond_member *member, struct rte_mbuf **mbufs, uint16_t count)

@@ -238,12 +238,12 @@ static void an_end_that_never_agrees_is_not_chosen(void **state)
 {
 	begin_two();
 	assert_int_equal(hears(0, 1, AGREES & ~JOINS), AGREES & ~JOINS);
-	assert_int_equal(says(0, 1, AGREES), AGREES);
+	assert_int_equal(says(0, 1, COLLECTS), AGREES);
 	bond_choose(&two);
-	assert_int_equal(hears(1, 2, AGREES), AGREES);
+	assert_int_equal(hears(1, 2, COLLECTS), COLLECTS);
 	bond_choose(&two);
-	assert_int_equal(says(1, 2, AGREES), AGREES);
-	assert_int_equal(says(0, 1, AGREES), AGREES & ~JOINS);
+	assert_int_equal(says(1, 2, COLLECTS), COLLECTS);
+	assert_int_equal(says(0, 1, COLLECTS), COLLECTS & ~JOINS);
 	assert_true(two.members[0].aside && !two.members[1].aside);
 }
 
