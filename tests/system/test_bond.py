@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import struct
 import subprocess
 import tempfile
 import time
@@ -228,7 +229,7 @@ def test_lacp_with_two_other_ends(network: Network, switch: RunningSwitch, guest
     assert len({each["partner"] for each in bond(switch, "wan")["members"]} - {None}) == 2
     cross(guest, others[chosen])
     cross(others[chosen], guest)
-    assert active(switch, f"end{1 - chosen}") == [False, False]
+    wait_until(lambda: active(switch, f"end{1 - chosen}") == [False, False], "the other one does not carry frames")
     # What one sends that does not heed LACP is nobody's.
     end = End(network, f"right{1 - chosen}")
     for frame in frames():
@@ -247,6 +248,37 @@ def test_lacp_with_two_other_ends(network: Network, switch: RunningSwitch, guest
     cross(others[1 - chosen], guest)
     for other in others.values():
         other.end()
+
+
+def test_lacp_with_an_end_that_never_agrees(network: Network, switch: RunningSwitch, guest: Guest) -> None:
+    """It speaks LACP, and says to nobody that it joins: members of another end carry frames all the same."""
+    for name, there in (("left0", "right0"), ("left1", "right1"), ("spare", "idle")):
+        network.pair(name, there)
+    switch.add_device("wan", "bond:lacp,if:left0,if:left1")
+    switch.join("guest", "wan")
+    end = End(network, "right0")
+
+    def goes_on() -> list[bytes]:
+        end.send(UNDECIDED)
+        return end.received()
+
+    # The bond says to it that it agrees.
+    wait_until(
+        lambda: any(each[12:14] == SLOW[12:14] and each[32] & 8 and each[40:46] == STRANGER for each in goes_on()),
+        "the bond would join it",
+    )
+    switch.add_device("end", "bond:lacp,if:right1,if:spare")
+    other = Guest(switch, "other")
+    switch.join("end", "other")
+    aside = ("up", False, "its other end is not that of the members that carry frames")
+    wait_until(lambda: (goes_on(), members(switch))[1] == [aside, UP], "the other end's member carries frames")
+    wait_until(lambda: (goes_on(), active(switch, "end"))[1] == [True, False], "which agrees")
+    for name in ("wan", "end"):
+        switch.wait_state(name, "up")
+    cross(guest, other)
+    cross(other, guest)
+    end.close()
+    other.end()
 
 
 @pytest.fixture
@@ -340,6 +372,19 @@ def test_lacp_that_nobody_answers(switch: RunningSwitch) -> None:
 
 SLOW = bytes.fromhex("0180c2000002 020000000001 8809 01 01").ljust(124, b"\0")
 """A frame of LACP's."""
+
+STRANGER = bytes.fromhex("020000000077")
+
+
+def lacp_end(kind: int, system: bytes, state: int) -> bytes:
+    """One of the two ends that a frame of LACP's tells of (IEEE 802.1AX, 6.4.2.3): key 1, port 1."""
+    return struct.pack("!BBH6sHHHB3x", kind, 20, 0xFFFF, system, 1, 0xFF, 1, state)
+
+
+UNDECIDED = (
+    SLOW[:16] + lacp_end(1, STRANGER, 0x07) + lacp_end(2, bytes(6), 0) + bytes.fromhex("0310").ljust(16, b"\0")
+).ljust(124, b"\0")
+"""What an end says that is active, would aggregate, and does not join."""
 
 
 def cross(one: Guest, other: Guest) -> None:
