@@ -78,6 +78,11 @@ AgainstOption = Annotated[
 
 CYCLES_NOTE = "cycles: TSC cycles a packet, of the switch's polls that found packets."
 MPPS_NOTE = "Mpps: all directions together."
+LOADS_COLUMNS = [
+    Column(f"{load}_{figure}_us", f"{word}\n{figure}", 2)
+    for load, word in (("single", "one"), ("paced", "100k"))
+    for figure in ("p50", "p99", "p99.9")
+]
 LOADS_NOTE = "one: one frame at a time; 100k: 100 000 a second. Medians over windows of a second."
 PEER_NOTE = "ratio: ovs-dpdk ÷ tailrace for cycles, tailrace ÷ ovs-dpdk for Mpps; above 1 favours Tailrace."
 
@@ -211,11 +216,7 @@ def latency(
         partial(
             comparison_table,
             title=f"One-way latency through the switch, {frame} B frames, µs",
-            columns=[
-                Column(f"{load}_{figure}_us", f"{word}\n{figure}", 2)
-                for load, word in (("single", "one"), ("paced", "100k"))
-                for figure in ("p50", "p99", "p99.9")
-            ],
+            columns=LOADS_COLUMNS,
             notes=[LOADS_NOTE, "ratio: tailrace ÷ ovs-dpdk; below 1 is faster."],
         ),
         as_json=as_json,
@@ -761,11 +762,7 @@ def recorder(
         partial(
             comparison_table,
             title=f"One-way latency with the recorder off and on, {functions} functions, {frame} B frames, µs",
-            columns=[
-                Column(f"{load}_{figure}_us", f"{word}\n{figure}", 2)
-                for load, word in (("single", "one"), ("paced", "100k"))
-                for figure in ("p50", "p99", "p99.9")
-            ],
+            columns=LOADS_COLUMNS,
             notes=[LOADS_NOTE, "ratio: on ÷ off; 1 would be no cost at all."],
         ),
         as_json=as_json,
