@@ -9,6 +9,7 @@ import json
 import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 YAML = (".yaml", ".yml")
 
@@ -66,13 +67,24 @@ interrupt_load = listed("none", "cpu", "memory", "machines")
 
 def image(incomplete: str) -> list[str]:
     """The machines' images."""
-    folder = Path(os.environ.get("TAILRACE_IMAGES", "/var/lib/tailrace/images"))
     try:
-        return sorted(
-            path.parent.name for path in folder.glob("*/image.json") if path.parent.name.startswith(incomplete)
-        )
+        found = (path.parent.name for path in _images().glob("*/image.json"))
+        return sorted(name for name in found if name.startswith(incomplete))
     except OSError:
         return []
+
+
+def snapshot(ctx: Any, incomplete: str) -> list[str]:
+    """The snapshots of the function that the line names (`ctx` is typer's context)."""
+    try:
+        found = (path.stem for path in (_images() / "snapshots" / str(ctx.params.get("name"))).glob("*.state"))
+        return sorted(label for label in found if label.startswith(incomplete))
+    except OSError:
+        return []
+
+
+def _images() -> Path:
+    return Path(os.environ.get("TAILRACE_IMAGES", "/var/lib/tailrace/images"))
 
 
 def function(incomplete: str) -> list[str]:

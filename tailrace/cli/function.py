@@ -217,7 +217,13 @@ def restore(
     name: NameArgument,
     file: Annotated[Path | None, typer.Argument(metavar="[FILE]", help="As `save` has written it.")] = None,
     snapshot: Annotated[
-        str | None, typer.Option("--snapshot", metavar="LABEL", help="Of this function, in place of a file.")
+        str | None,
+        typer.Option(
+            "--snapshot",
+            metavar="LABEL",
+            help="Of this function, in place of a file.",
+            autocompletion=complete.snapshot,
+        ),
     ] = None,
     as_json: JsonOption = False,
 ) -> None:

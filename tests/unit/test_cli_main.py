@@ -148,6 +148,19 @@ def test_images_and_kernels_are_known_by_name(tmp_path: Path, monkeypatch: pytes
     assert complete.image("") == []
 
 
+def test_the_snapshots_of_the_function_that_is_named_are_known(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TAILRACE_IMAGES", str(tmp_path))
+    for name in ("first/before", "first/after", "second/other"):
+        (tmp_path / "snapshots" / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / "snapshots" / f"{name}.state").touch()
+    context: Any = typer.main.get_command(main.app).make_context("tailrace", [], resilient_parsing=True)
+    for word in ("function", "restore"):
+        context = context.command.commands[word].make_context(word, ["first"], parent=context, resilient_parsing=True)
+    (option,) = (each for each in context.command.params if "--snapshot" in each.opts)
+    assert [item.value for item in option.shell_complete(context, "")] == ["after", "before"]
+    assert [item.value for item in option.shell_complete(context, "b")] == ["before"]
+
+
 @pytest.mark.parametrize("app", [function.app, image.app])
 def test_each_command_of_functions_and_images_shows_an_example_and_has_json(app: typer.Typer) -> None:
     group: Any = typer.main.get_command(app)
