@@ -1,12 +1,14 @@
 """How soon a chain forwards, by where its functions live: from `tailrace up` until it returns, in turn, and `down`. And
 how soon a machine takes another one's place: one that boots, and one that goes on from a file.
 
-With a stand-in for QEMU (`stand_in.py`) what is timed of machines is what Tailrace and libvirt do for them.
+With a stand-in for QEMU (`stand_in.py`) what is timed of machines is what Tailrace and libvirt do for them. Of machines
+that boot, the time beyond their kernels' own boot is a row by itself.
 """
 
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,7 +17,8 @@ from typing import Any
 from tailrace.bench import stand_in
 from tailrace.bench.model import Spread
 from tailrace.bench.own_node import own_folder
-from tailrace.errors import Mistake
+from tailrace.errors import Failure, Mistake
+from tailrace.functions import agent
 from tailrace.functions.acceleration import acceleration
 from tailrace.functions.runtimes import STARTERS
 from tailrace.measure.own_node import OwnNode
@@ -24,6 +27,8 @@ from tailrace.measure.progress import Reporter
 _SECONDS = {"process": 1.0, "container": 5.0, "machine": 20.0}
 """About what one function takes, for the progress bar."""
 MOST = 64
+_FIRST_PROCESS = re.compile(r"^\[ *(\d+\.\d+)\] Run /init as init process", re.MULTILINE)
+"""What Linux says, with its own clock in seconds, when it has booted (init/main.c)."""
 COLD, WARM = "machine replaced, by one that boots", "machine replaced, from a file"
 
 
@@ -109,8 +114,11 @@ def run(plan: StartPlan, folder: Path, report: Reporter) -> StartResult:
         for number in range(plan.times):
             for place, count in plan.chains.items():
                 its = emulator if place == "machine" else None
-                up, down = _turn(OwnNode(made, spec_of(place, count, its)), its)
+                boots = count if place == "machine" and its is None else 0
+                up, kernel, down = _turn(OwnNode(made, spec_of(place, count, its)), its, boots)
                 taken.setdefault(f"{words(place, count)} up", []).append(up)
+                if boots:
+                    taken.setdefault(f"{words(place, count)} up, beyond the kernel's boot", []).append(up - kernel)
                 taken.setdefault(f"{words(place, count)} down", []).append(down)
             report.advance("chains", plan.total_seconds * (number + 1) / (plan.times * (2 if plan.warm else 1)))
         if plan.warm:
@@ -127,14 +135,27 @@ def run(plan: StartPlan, folder: Path, report: Reporter) -> StartResult:
         )
 
 
-def _turn(node: OwnNode, emulator: Path | None) -> tuple[float, float]:
-    """How long `up` and `down` take, in ms. Raises Failure."""
+def kernel_boot_ms(said: str) -> float:
+    """How long a kernel took by its own clock until its first process began, from what it has said (dmesg). Raises
+    Failure."""
+    found = _FIRST_PROCESS.search(said)
+    if found is None:
+        raise Failure("a machine's kernel does not say when it had booted; build its image again: tailrace image build")
+    return float(found[1]) * 1e3
+
+
+def _turn(node: OwnNode, emulator: Path | None, boots: int = 0) -> tuple[float, float, float]:
+    """How long `up` takes, the slowest kernel of so many machines that boot, and `down`, in ms. Raises Failure."""
+    kernels = [0.0]
     try:
         # What stands in for QEMU takes no huge pages, which are reserved by then.
         up = node.command("up", str(node.spec), *(["--no-huge"] if emulator is not None else []))
+        for number in range(boots):
+            console = node.state / "logs" / f"f{number + 1}.log"
+            kernels.append(kernel_boot_ms(agent.ask(agent.beside(console), "dmesg")))
     finally:
         down = node.command("down")
-    return up, down
+    return up, max(kernels), down
 
 
 def _stand_in(folder: Path) -> Path:

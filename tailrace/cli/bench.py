@@ -578,7 +578,8 @@ def start(
     sudo tailrace bench start --of machine=64 --stand-in
 
     Each is timed from `tailrace up`, service and switch included, until the command returns, which it does when every
-    function forwards; then `tailrace down`. The places take turns.
+    function forwards; then `tailrace down`. The places take turns. Of machines, a row says how long that took beyond
+    their kernel's own boot, by the kernel's clock.
 
     With --warm, a machine that was saved when it was booted takes the place of one that runs, in turn with one that
     boots.

@@ -20,7 +20,7 @@ import pytest
 from machines import machine, make
 
 from tailrace.bench import start
-from tailrace.errors import Mistake
+from tailrace.errors import Failure, Mistake
 from tailrace.functions import images
 from tailrace.functions.acceleration import Answer
 from tailrace.functions.domain import MachineSetting, Nic, differing, domain_xml, inner_address, mac_address
@@ -495,6 +495,13 @@ def test_what_bench_start_cannot_start_is_refused() -> None:
             start.StartPlan(1, counts)
     with pytest.raises(Mistake, match="--warm: a stand-in has no state"):
         start.StartPlan(stand_in=True, warm=True)
+
+
+def test_how_long_a_kernel_took_to_boot_is_what_it_says_itself() -> None:
+    said = "[    0.000000] Linux version 6.1\n[    4.125000] Run /init as init process\n[    9.5] later: Run /init\n"
+    assert start.kernel_boot_ms(said) == 4125.0
+    with pytest.raises(Failure, match="build its image again: tailrace image build"):
+        start.kernel_boot_ms("[    0.000000] Linux version 6.1\n")
 
 
 @pytest.mark.parametrize("port", ["f1.0", "f1@4.0"])
