@@ -43,6 +43,13 @@ _OWN = f"qemu+unix:///system?socket={OWN}/libvirt-sock"
 _LOGGER = Path("/run/libvirt/virtlogd-sock")
 _PIDS = Path("/run/libvirt/qemu")
 _STARTING = re.compile("<domstatus [^>]*reason='starting up'")
+_WAITED = re.compile(r"\S+Z qemu-system-x86_64: -chardev \S+: info: QEMU waiting for connection on: \S+\s*")
+#: What to do about it, by what libvirt says.
+_CURES = {
+    "guest RAM: Cannot allocate memory": "its memory was set aside, and another program has taken it meanwhile: try "
+    "again, or see who has memory and huge pages by `tailrace node resources` and `grep Huge /proc/meminfo`",
+    "End of file while reading data": "libvirt's daemon has ended meanwhile: try again",
+}
 _VCPU = re.compile(r"CPU (\d{1,3})/")
 _IDLE_SECONDS = 10
 _START_SECONDS = 20.0
@@ -118,8 +125,14 @@ def create(begin: Callable[[], Any], seconds: float, sockets: Sequence[Path]) ->
     if caller.is_alive():
         raise Failure(f"libvirt has not started the machine within {seconds:g} s: does the switch come to its ports?")
     if said:
-        raise Failure(f"libvirt does not start the machine: {plain(str(said[0]))}")
+        raise Failure(f"libvirt does not start the machine: {_why_not_started(str(said[0]))}")
     return made[0]
+
+
+def _why_not_started(said: str) -> str:
+    """What libvirt says, without what QEMU has said of ports that it waited at; with the cure where there is one."""
+    why = plain(_WAITED.sub("", said)).strip()
+    return why + next((f"; {cure}" for words, cure in _CURES.items() if words in why), "")
 
 
 def open_to_all(socket: Path) -> bool:

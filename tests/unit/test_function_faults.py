@@ -179,13 +179,27 @@ def test_a_machine_to_whose_ports_the_switch_does_not_come(monkeypatch: pytest.M
     assert hypervisor.create(begin, 10, []) == "<domain/>"
 
 
-def test_a_libvirt_that_ends_while_it_starts_a_machine(monkeypatch: pytest.MonkeyPatch) -> None:
+TIME = "2026-11-29T23:11:53.311392Z qemu-system-x86_64:"
+WAITED = f"{TIME} -chardev socket,id=c,path=/s,server=on: info: QEMU waiting for connection on: disconnected:unix:/s\n"
+
+
+@pytest.mark.parametrize(
+    ("says", "told"),
+    [
+        ("End of file while reading data", "End of file while reading data; libvirt's daemon has ended"),
+        (f"monitor: {WAITED}{WAITED}{TIME} no such device", f"monitor: {TIME} no such device"),
+        (f"{WAITED}guest RAM: Cannot allocate memory", "guest RAM: Cannot allocate memory; its memory was set aside"),
+    ],
+)
+def test_what_libvirt_says_of_a_machine_that_does_not_start(
+    monkeypatch: pytest.MonkeyPatch, says: str, told: str
+) -> None:
     libvirt(monkeypatch)
 
     def begin() -> None:
-        raise LibvirtError("End of file while reading data")
+        raise LibvirtError(says)
 
-    with pytest.raises(Failure, match="libvirt does not start the machine: End of file while reading data"):
+    with pytest.raises(Failure, match=f"libvirt does not start the machine: {told}"):
         hypervisor.create(begin, 10, [])
 
 
