@@ -236,7 +236,16 @@ def import_root(archive: Path, name: str, entry: Sequence[str]) -> str:
     image's name. Raises Failure, Mistake."""
     if not archive.is_file():
         raise Mistake(f"{archive}: there is no such file; expected a tar archive of a root filesystem")
-    podman("import", "--quiet", "--change", f"ENTRYPOINT {json.dumps(list(entry))}", str(archive), name, seconds=600)
+    start = f"ENTRYPOINT {json.dumps(list(entry))}"
+    try:
+        podman("import", "--quiet", "--change", start, str(archive), name, seconds=600)
+    except Failure as error:
+        why = str(error).rpartition("Error: ")[2]
+        if "processing tar file" in why:
+            raise Mistake(f"{archive}: podman cannot unpack it ({why}); expected a whole tar archive") from None
+        if "normalizing name" in why:
+            raise Mistake(f"{name}: no image has such a name ({why}); expected one such as localhost/fw:3") from None
+        raise
     return name
 
 

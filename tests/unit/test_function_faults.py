@@ -179,6 +179,25 @@ def test_a_machine_to_whose_ports_the_switch_does_not_come(monkeypatch: pytest.M
     assert hypervisor.create(begin, 10, []) == "<domain/>"
 
 
+@pytest.mark.parametrize(
+    ("says", "said"),
+    [
+        ("writing blob: processing tar file(unexpected EOF): exit status 1", "cannot unpack it .*; expected a whole tar"),
+        ('normalizing name "UP": must be lowercase', r"UP: no image has such a name .*; expected one such as localhost"),
+    ],
+)
+def test_what_podman_makes_no_image_of_is_told_with_the_cure(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, says: str, said: str
+) -> None:
+    def refuse(*_words: str, **_how: object) -> str:
+        raise Failure(f"/usr/bin/podman import --quiet root.tar UP: Error: {says}")
+
+    monkeypatch.setattr("tailrace.functions.images.podman", refuse)
+    (tmp_path / "root.tar").touch()
+    with pytest.raises(Mistake, match=said):
+        import_root(tmp_path / "root.tar", "UP", ["/fw"])
+
+
 TIME = "2026-11-29T23:11:53.311392Z qemu-system-x86_64:"
 WAITED = f"{TIME} -chardev socket,id=c,path=/s,server=on: info: QEMU waiting for connection on: disconnected:unix:/s\n"
 
