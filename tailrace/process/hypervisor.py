@@ -174,19 +174,24 @@ def give_back(address: str) -> str | None:
 
 
 def end_machine(name: str) -> None:
-    """Ends a machine, if there is one of this name. Raises Failure, Mistake."""
-    if not (_PIDS / f"{name}.pid").exists():  # libvirt has forgotten it, or was never asked
-        return
+    """Ends a machine, if there is one of this name; also where libvirt's daemon ends meanwhile and comes back. Raises
+    Failure, Mistake."""
     libvirt = library()
-    if not _SYSTEMS.exists() and _half_started(name) and not _answers():
-        _end_forgotten(name)
-        return
-    try:
-        connect().lookupByName(name).destroy()
-    except libvirt.libvirtError as error:
-        if error.get_error_code() not in (libvirt.VIR_ERR_NO_DOMAIN, libvirt.VIR_ERR_OPERATION_INVALID):
-            raise Failure(f"libvirt does not end it: {plain(str(error))}") from None
-        _end_forgotten(name)
+    for last in (False, True):
+        if not (_PIDS / f"{name}.pid").exists():  # libvirt has forgotten it, or was never asked
+            return
+        if not _SYSTEMS.exists() and _half_started(name) and not _answers():
+            _end_forgotten(name)
+            return
+        try:
+            connect().lookupByName(name).destroy()
+            return
+        except libvirt.libvirtError as error:
+            if error.get_error_code() in (libvirt.VIR_ERR_NO_DOMAIN, libvirt.VIR_ERR_OPERATION_INVALID):
+                _end_forgotten(name)
+                return
+            if last:
+                raise Failure(f"libvirt does not end it: {plain(str(error))}") from None
 
 
 def _end_forgotten(name: str) -> None:

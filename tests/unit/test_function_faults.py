@@ -7,6 +7,7 @@ import subprocess
 import threading
 import time
 from collections.abc import Callable
+from contextlib import nullcontext
 from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
@@ -182,8 +183,8 @@ def test_a_machine_to_whose_ports_the_switch_does_not_come(monkeypatch: pytest.M
 @pytest.mark.parametrize(
     ("says", "said"),
     [
-        ("writing blob: processing tar file(unexpected EOF): exit status 1", "cannot unpack it .*; expected a whole tar"),
-        ('normalizing name "UP": must be lowercase', r"UP: no image has such a name .*; expected one such as localhost"),
+        ("writing blob: processing tar file(unexpected EOF)", "cannot unpack it .*; expected a whole tar archive"),
+        ('normalizing name "UP": must be lowercase', "UP: no image has such a name .*; expected one such as local"),
     ],
 )
 def test_what_podman_makes_no_image_of_is_told_with_the_cure(
@@ -249,6 +250,31 @@ def test_a_machine_that_libvirt_has_forgotten_is_ended_and_nobody_else(
         left, ended = list(tmp_path.iterdir()), process.poll() is not None
         process.kill()
     assert bool(left) != ours and ended == ours
+
+
+@pytest.mark.parametrize("comes_back", [True, False])
+def test_a_libvirt_that_ends_while_it_ends_a_machine_is_asked_again(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, *, comes_back: bool
+) -> None:
+    class Ended(Exception):
+        def get_error_code(self) -> int:
+            return 38
+
+    said = [Ended("End of file while reading data"), *([] if comes_back else [Ended("still away")])]
+
+    def destroy() -> None:
+        if said:
+            raise said.pop(0)
+
+    binding = SimpleNamespace(libvirtError=Ended, VIR_ERR_NO_DOMAIN=42, VIR_ERR_OPERATION_INVALID=55)
+    monkeypatch.setattr(hypervisor, "library", lambda: binding)
+    monkeypatch.setattr(hypervisor, "_PIDS", tmp_path)
+    (tmp_path / "tailrace-fw.pid").touch()
+    domain = SimpleNamespace(destroy=destroy)
+    monkeypatch.setattr(hypervisor, "connect", lambda: SimpleNamespace(lookupByName=lambda _name: domain))
+    with nullcontext() if comes_back else pytest.raises(Failure, match="libvirt does not end it: still away"):
+        hypervisor.end_machine("tailrace-fw")
+    assert not said
 
 
 @pytest.mark.parametrize(
