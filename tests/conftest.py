@@ -18,6 +18,7 @@ from pathlib import Path
 
 import pytest
 from hypothesis import settings
+from private_network import Network
 
 from tailrace.resources.claims import holder
 from tailrace.resources.hugepages import POOL, pool
@@ -115,6 +116,14 @@ def asan_binaries() -> Path:
 def tailrace() -> Path:
     """The command as a user runs it."""
     return REPOSITORY / ".venv/bin/tailrace"
+
+
+@pytest.fixture
+def network() -> Iterator[Network]:
+    """A network namespace of the test's own."""
+    network = Network()
+    yield network
+    network.end()
 
 
 @dataclass(frozen=True)

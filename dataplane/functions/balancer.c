@@ -243,31 +243,19 @@ static int balancer_open(const struct function_start *start)
 	return balancer_health_open(balancer, start->pool, start->wake_fd);
 }
 
-/* Of all queues together. */
 static json_t *describe_port(unsigned port)
 {
-	json_int_t passed = 0, untouched = 0, unkept = 0, taken = 0;
-	_Atomic uint64_t drops[VERDICTS] = {0};
-	json_t *described;
-
-	for (unsigned i = 0; i < the_balancer.nb_lanes; i++) {
-		const struct balancer_counters *counters = &the_balancer.lanes[i].counters[port];
-
-		passed += (json_int_t)counters->passed;
-		untouched += (json_int_t)counters->untouched;
-		unkept += (json_int_t)counters->unkept;
-		taken += (json_int_t)counters->taken;
-		for (unsigned why = 0; why < VERDICTS; why++)
-			drops[why] += counters->drops[why];
-	}
-	described = json_pack("{s:I, s:I, s:I, s:I}", "passed", passed, "untouched", untouched, "unkept", unkept,
-			      "taken", taken);
-	inspect_describe(described, drops);
-#define X(name) json_object_set_new(described, "drop_" #name, json_integer((json_int_t)drops[VERDICT_DROP_##name]));
-	ADDRESS_DROPS(X)
-	BALANCER_DROPS(X)
+	const struct balancer_counters *of = &the_balancer.lanes[0].counters[port];
+	const struct function_counter counters[] = {{"passed", &of->passed},
+						    {"untouched", &of->untouched},
+						    {"unkept", &of->unkept},
+						    {"taken", &of->taken},
+#define X(name) {"drop_" #name, &of->drops[VERDICT_DROP_##name]},
+						    VERDICT_DROPS(X) ADDRESS_DROPS(X) BALANCER_DROPS(X)
 #undef X
-	return described;
+	};
+
+	return function_counters(counters, RTE_DIM(counters), sizeof(the_balancer.lanes[0]), the_balancer.nb_lanes);
 }
 
 static void balancer_describe(json_t *into)

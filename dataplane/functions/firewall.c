@@ -332,26 +332,19 @@ static int firewall_open(const struct function_start *start)
 	return handover_open(&handover, start);
 }
 
-/* Of all queues together. */
 static json_t *describe_port(unsigned port)
 {
-	_Atomic uint64_t drops[VERDICTS] = {0};
-	json_int_t passed = 0, rejected = 0, unanswered = 0;
-	json_t *counters;
+	const struct firewall_counters *of = &firewalls[0].counters[port];
+	const struct firewall_rejects *rejects = &firewalls[0].rejects[port];
+	const struct function_counter counters[] = {{"passed", &of->passed},
+						    {"rejected", &rejects->answered},
+						    {"unanswered", &rejects->unanswered},
+#define X(name) {"drop_" #name, &of->drops[VERDICT_DROP_##name]},
+						    VERDICT_DROPS(X) FIREWALL_DROPS(X)
+#undef X
+	};
 
-	for (const struct firewall *firewall = firewalls; firewall < firewalls + nb_firewalls; firewall++) {
-		passed += (json_int_t)firewall->counters[port].passed;
-		rejected += (json_int_t)firewall->rejects[port].answered;
-		unanswered += (json_int_t)firewall->rejects[port].unanswered;
-		for (unsigned why = 0; why < VERDICTS; why++)
-			drops[why] += firewall->counters[port].drops[why];
-	}
-	counters = json_pack("{s:I}", "passed", passed);
-	inspect_describe(counters, drops);
-	json_object_set_new(counters, "drop_rule", json_integer((json_int_t)drops[VERDICT_DROP_rule]));
-	json_object_set_new(counters, "rejected", json_integer(rejected));
-	json_object_set_new(counters, "unanswered", json_integer(unanswered));
-	return counters;
+	return function_counters(counters, RTE_DIM(counters), sizeof(firewalls[0]), nb_firewalls);
 }
 
 static void firewall_describe(json_t *into)

@@ -28,6 +28,22 @@ void function_wake(const struct function_start *start, unsigned queue)
 		(void)!write(start->wake_fd, &one, sizeof(one)); /* the counter cannot be full */
 }
 
+json_t *function_counters(const struct function_counter *counters, size_t nb_counters, size_t stride,
+			  unsigned nb_queues)
+{
+	json_t *described = json_object();
+
+	for (size_t i = 0; i < nb_counters; i++) {
+		const char *at = (const char *)counters[i].first;
+		json_int_t sum = 0;
+
+		for (unsigned queue = 0; queue < nb_queues; queue++, at += stride)
+			sum += (json_int_t)atomic_load_explicit((const _Atomic uint64_t *)at, memory_order_relaxed);
+		json_object_set_new(described, counters[i].name, json_integer(sum));
+	}
+	return described;
+}
+
 const char *function_number(const char *value, uint32_t most, const char *expected, uint32_t *number)
 {
 	char *end;

@@ -96,6 +96,16 @@ static inline void function_count(_Atomic uint64_t *counter, uint64_t more)
 			      memory_order_relaxed);
 }
 
+/* A counter by its name, and where the first of those queues has it whose sum it is. */
+struct function_counter {
+	const char *name;
+	const _Atomic uint64_t *first;
+};
+
+/* Counters of all queues together, as an object; those of a queue lie `stride` bytes behind those of the one before. */
+json_t *function_counters(const struct function_counter *counters, size_t nb_counters, size_t stride,
+			  unsigned nb_queues);
+
 /* Of set(): a number from 1 to `most`.  Returns NULL, or `expected`. */
 const char *function_number(const char *value, uint32_t most, const char *expected, uint32_t *number);
 

@@ -423,10 +423,3 @@ bool inspect_quoted(const uint8_t *bytes, uint32_t size, const struct inspected 
 	}
 	return true;
 }
-
-void inspect_describe(json_t *into, const _Atomic uint64_t drops[VERDICTS])
-{
-#define X(name) json_object_set_new(into, "drop_" #name, json_integer((json_int_t)drops[VERDICT_DROP_##name]));
-	VERDICT_DROPS(X)
-#undef X
-}

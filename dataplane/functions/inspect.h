@@ -10,7 +10,6 @@
 #include <stdint.h>
 #include <string.h>
 
-#include <jansson.h>
 #include <rte_mbuf.h>
 #include <rte_memcpy.h>
 
@@ -136,8 +135,5 @@ enum verdict inspect(const uint8_t *bytes, uint32_t size, uint32_t length, struc
  * or does not say which flow it was of.
  */
 bool inspect_quoted(const uint8_t *bytes, uint32_t size, const struct inspected *error, struct inspected *quoted);
-
-/* Add the counters of the drops that all have, as drop_... */
-void inspect_describe(json_t *into, const _Atomic uint64_t drops[VERDICTS]);
 
 #endif

@@ -252,27 +252,18 @@ static int nat_open(const struct function_start *start)
 	return handover_open(&nat_handover, start);
 }
 
-/* Of all queues together. */
 static json_t *describe_port(unsigned port)
 {
-	json_int_t passed = 0, untouched = 0, hairpinned = 0;
-	_Atomic uint64_t drops[VERDICTS] = {0};
-	json_t *counters;
-
-	for (const struct nat *nat = nats; nat < nats + nb_nats; nat++) {
-		passed += (json_int_t)nat->counters[port].passed;
-		untouched += (json_int_t)nat->counters[port].untouched;
-		hairpinned += (json_int_t)nat->counters[port].hairpinned;
-		for (unsigned why = 0; why < VERDICTS; why++)
-			drops[why] += nat->counters[port].drops[why];
-	}
-	counters = json_pack("{s:I, s:I, s:I}", "passed", passed, "untouched", untouched, "hairpinned", hairpinned);
-	inspect_describe(counters, drops);
-#define X(name) json_object_set_new(counters, "drop_" #name, json_integer((json_int_t)drops[VERDICT_DROP_##name]));
-	ADDRESS_DROPS(X)
-	NAT_DROPS(X)
+	const struct nat_counters *of = &nats[0].counters[port];
+	const struct function_counter counters[] = {{"passed", &of->passed},
+						    {"untouched", &of->untouched},
+						    {"hairpinned", &of->hairpinned},
+#define X(name) {"drop_" #name, &of->drops[VERDICT_DROP_##name]},
+						    VERDICT_DROPS(X) ADDRESS_DROPS(X) NAT_DROPS(X)
 #undef X
-	return counters;
+	};
+
+	return function_counters(counters, RTE_DIM(counters), sizeof(nats[0]), nb_nats);
 }
 
 static void nat_describe(json_t *into)

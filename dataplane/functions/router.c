@@ -376,30 +376,17 @@ static int router_open(const struct function_start *start)
 
 static json_t *describe_port(unsigned port)
 {
-	static const struct {
-		const char *name;
-		enum router_verdict why;
-	} names[] = {
-#define X(name) {"drop_" #name, ROUTER_DROP_##name},
-		ROUTER_DROPS(X)
+	const struct router_lane *of = &lanes[0];
+	const struct function_counter counters[] = {{"forwarded", &of->forwarded[port]},
+						    {"kernel_neighbours", &of->to_kernel[port][ROUTER_NEIGHBOURS]},
+						    {"kernel_itself", &of->to_kernel[port][ROUTER_ITSELF]},
+						    {"kernel_others", &of->to_kernel[port][ROUTER_OTHERS]},
+#define X(name) {"drop_" #name, &of->drops[port][ROUTER_DROP_##name]},
+						    ROUTER_DROPS(X)
 #undef X
 	};
-	json_int_t forwarded = 0, to_kernel[ROUTER_CLASSES] = {0}, drops[ROUTER_VERDICTS] = {0};
-	json_t *counters;
 
-	for (const struct router_lane *lane = lanes; lane < lanes + FUNCTION_QUEUES; lane++) {
-		forwarded += (json_int_t)lane->forwarded[port];
-		for (unsigned class = 0; class < ROUTER_CLASSES; class ++)
-			to_kernel[class] += (json_int_t)lane->to_kernel[port][class];
-		for (unsigned why = 0; why < ROUTER_VERDICTS; why++)
-			drops[why] += (json_int_t)lane->drops[port][why];
-	}
-	counters = json_pack("{s:I, s:I, s:I, s:I}", "forwarded", forwarded, "kernel_neighbours",
-			     to_kernel[ROUTER_NEIGHBOURS], "kernel_itself", to_kernel[ROUTER_ITSELF], "kernel_others",
-			     to_kernel[ROUTER_OTHERS]);
-	for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++)
-		json_object_set_new(counters, names[i].name, json_integer(drops[names[i].why]));
-	return counters;
+	return function_counters(counters, RTE_DIM(counters), sizeof(lanes[0]), FUNCTION_QUEUES);
 }
 
 static void router_describe(json_t *counters)

@@ -258,28 +258,19 @@ static void tunnel_close(void)
 	}
 }
 
-/* Of all queues together. */
 static json_t *describe_port(unsigned port)
 {
-	json_int_t passed = 0, asked = 0, alive = 0, questions = 0, drops[TUNNEL_VERDICTS] = {0};
-	json_t *described;
-
-	for (unsigned i = 0; i < FUNCTION_QUEUES; i++) {
-		const struct tunnel_counters *counters = &the_tunnel.queues[i].counters[port];
-
-		passed += (json_int_t)counters->passed;
-		asked += (json_int_t)counters->neighbours;
-		alive += (json_int_t)counters->liveness;
-		questions += (json_int_t)counters->drop_questions;
-		for (unsigned verdict = 0; verdict < TUNNEL_VERDICTS; verdict++)
-			drops[verdict] += (json_int_t)counters->drops[verdict];
-	}
-	described = json_pack("{s:I, s:I, s:I, s:I}", "passed", passed, "neighbours", asked, "liveness", alive,
-			      "drop_questions", questions);
-#define X(name) json_object_set_new(described, "drop_" #name, json_integer(drops[TUNNEL_DROP_##name]));
-	TUNNEL_DROPS(X)
+	const struct tunnel_counters *of = &the_tunnel.queues[0].counters[port];
+	const struct function_counter counters[] = {{"passed", &of->passed},
+						    {"neighbours", &of->neighbours},
+						    {"liveness", &of->liveness},
+						    {"drop_questions", &of->drop_questions},
+#define X(name) {"drop_" #name, &of->drops[TUNNEL_DROP_##name]},
+						    TUNNEL_DROPS(X)
 #undef X
-	return described;
+	};
+
+	return function_counters(counters, RTE_DIM(counters), sizeof(the_tunnel.queues[0]), FUNCTION_QUEUES);
 }
 
 static void tunnel_describe(json_t *into)

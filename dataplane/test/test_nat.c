@@ -13,6 +13,7 @@
 #include "functions/nat_handover.h"
 #include "test/handed_over.h"
 #include "test/start_dpdk.h"
+#include "test/translated.h"
 
 #define CONNECTIONS 64
 enum { FRAMES = 512, HOST = 0x0a000002, OTHER = 0x0a000003, SERVER = 0xc0000201, STRANGER = 0xc0000202 };
@@ -66,20 +67,17 @@ static void wait_seconds(unsigned seconds)
 /* Let a frame in at a port; what leaves takes its place.  Returns VERDICT_PASS, or the reason why it was dropped. */
 static enum verdict pass(struct frame *frame, uint16_t in)
 {
-	struct rte_mbuf *burst[FUNCTION_ROOM] = {rte_pktmbuf_alloc(pool)};
+	struct rte_mbuf *burst[FUNCTION_ROOM] = {mbuf_of(frame, pool)};
 	struct nat_counters before = nats[0].counters[in];
 	uint16_t nb_out;
 
-	memcpy(rte_pktmbuf_append(burst[0], frame->length), frame->bytes, frame->length);
 	nb_out = nat_translate(&nats[0], burst, 1, in, now);
 	if (nb_out == 0 && nat.keeping->pending(0)) {
 		assert_int_equal(in, 0);
 		nb_out = nat_translate(&nats[0], burst, 0, 1, now);
 	}
 	if (nb_out == 1) {
-		assert_int_equal(rte_pktmbuf_pkt_len(burst[0]), frame->length);
-		memcpy(frame->bytes, rte_pktmbuf_mtod(burst[0], void *), frame->length);
-		rte_pktmbuf_free(burst[0]);
+		take_back(frame, burst[0]);
 		return VERDICT_PASS;
 	}
 	for (unsigned why = 0; why < VERDICTS; why++)
@@ -89,35 +87,16 @@ static enum verdict pass(struct frame *frame, uint16_t in)
 	return VERDICT_PASS;
 }
 
+static bool passes(struct frame *frame, uint16_t in)
+{
+	return pass(frame, in) == VERDICT_PASS;
+}
+
 #define expect(verdict, in, ...)                                           \
 	do {                                                               \
 		struct frame expected_ = __VA_ARGS__;                      \
 		assert_int_equal(pass(&expected_, in), VERDICT_##verdict); \
 	} while (0)
-
-struct seen {
-	uint32_t source, destination;
-	uint16_t from, to;
-};
-
-/* Let it in, and say what it left as. */
-static struct seen through(struct frame *frame, uint16_t in)
-{
-	const struct rte_ipv4_hdr *ip = ip_of(frame);
-	uint16_t ports[4];
-
-	assert_int_equal(pass(frame, in), VERDICT_PASS);
-	check_sums(frame);
-	memcpy(ports, ip + 1, sizeof(ports));
-	if (ip->next_proto_id == IPPROTO_ICMP)
-		ports[0] = ports[1] = ports[2];
-	return (struct seen){ntohl(ip->src_addr), ntohl(ip->dst_addr), ntohs(ports[0]), ntohs(ports[1])};
-}
-
-static struct seen sent(struct frame frame, uint16_t in)
-{
-	return through(&frame, in);
-}
 
 /* ------- mappings ------- */
 

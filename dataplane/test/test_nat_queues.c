@@ -14,6 +14,7 @@
 #include "functions/nat.h"
 #include "functions/nat_handover.h"
 #include "test/start_dpdk.h"
+#include "test/translated.h"
 
 enum { QUEUES = 4, HOSTS = 64, HOST = 0x0a000100, SERVER = 0xc0000201, POOL = 0xc6336400, FORWARDED = POOL + 1 };
 enum { FORWARD_TO = 0x0a000009, MORE_FRAGMENTS = 0x2000 };
@@ -72,11 +73,10 @@ static uint16_t leave(struct rte_mbuf **burst)
 /* Let a frame in by a queue; what leaves takes its place.  Returns whether it does. */
 static bool passes_by(struct frame *frame, uint16_t in, unsigned queue)
 {
-	struct rte_mbuf *burst[FUNCTION_ROOM] = {rte_pktmbuf_alloc(pool)};
+	struct rte_mbuf *burst[FUNCTION_ROOM] = {mbuf_of(frame, pool)};
 	uint8_t home = 0;
 	uint16_t nb_out;
 
-	memcpy(rte_pktmbuf_append(burst[0], frame->length), frame->bytes, frame->length);
 	if (nb_queues > 1)
 		nat.homes(burst, 1, in, (uint16_t)queue, &home);
 	nb_out = nat.process(burst, 1, in, home);
@@ -85,38 +85,13 @@ static bool passes_by(struct frame *frame, uint16_t in, unsigned queue)
 	if (nb_out == 0)
 		return false;
 	assert_int_equal(nb_out, 1);
-	assert_int_equal(rte_pktmbuf_pkt_len(burst[0]), frame->length);
-	memcpy(frame->bytes, rte_pktmbuf_mtod(burst[0], void *), frame->length);
-	rte_pktmbuf_free(burst[0]);
+	take_back(frame, burst[0]);
 	return true;
 }
 
 static bool passes(struct frame *frame, uint16_t in)
 {
 	return passes_by(frame, in, (unsigned)(random64(&seed) % nb_queues));
-}
-
-struct seen {
-	uint32_t source, destination;
-	uint16_t from, to;
-};
-
-static struct seen through(struct frame *frame, uint16_t in)
-{
-	const struct rte_ipv4_hdr *ip = ip_of(frame);
-	uint16_t ports[4];
-
-	assert_true(passes(frame, in));
-	check_sums(frame);
-	memcpy(ports, ip + 1, sizeof(ports));
-	if (ip->next_proto_id == IPPROTO_ICMP)
-		ports[0] = ports[1] = ports[2];
-	return (struct seen){ntohl(ip->src_addr), ntohl(ip->dst_addr), ntohs(ports[0]), ntohs(ports[1])};
-}
-
-static struct seen sent(struct frame frame, uint16_t in)
-{
-	return through(&frame, in);
 }
 
 static json_int_t counted(const char *object, const char *name)
@@ -251,8 +226,7 @@ static void who_gets_them_is_woken_once_for_a_burst(void **state)
 	for (unsigned i = 0; i < 8; i++) {
 		const struct frame frame = udp(HOST + other, 3000, there.source, there.from);
 
-		burst[i] = rte_pktmbuf_alloc(pool);
-		memcpy(rte_pktmbuf_append(burst[i], frame.length), frame.bytes, frame.length);
+		burst[i] = mbuf_of(&frame, pool);
 	}
 	memset(nb_woken, 0, sizeof(nb_woken));
 	assert_int_equal(nat.process(burst, 8, 0, (uint16_t)nat_table_home(HOST + other, QUEUES)), 0);

@@ -14,8 +14,7 @@ from machine import Hardware, Machine, mac
 from one_network import Host
 from private_network import Network
 from running_node import Command, needs_a_node, wait_until
-from running_switch import RunningSwitch
-from test_device_kinds import KEEP
+from running_switch import RunningSwitch, switch_of_devices
 
 pytestmark = [pytest.mark.whole, pytest.mark.requires_program("ip", "ping", "tailrace-switch", "qemu-system-x86_64")]
 VNI, NEAR, FAR = 42, "203.0.113.1", "203.0.113.2"
@@ -31,18 +30,9 @@ def nics(*taps: str) -> Hardware:
 
 
 @pytest.fixture
-def network() -> Iterator[Network]:
-    made = Network()
-    yield made
-    made.end()
-
-
-@pytest.fixture
 def switch(binaries: Path, tmp_path: Path, network: Network) -> Iterator[RunningSwitch]:
-    program = binaries / "switch/tailrace-switch"
-    running = RunningSwitch(program, tmp_path, "--memory", "256", "--idle", "sleep", *KEEP, within=network.within)
-    yield running
-    assert running.end() == 0
+    with switch_of_devices(binaries, tmp_path, network.within) as running:
+        yield running
 
 
 def test_lacp_with_linux(switch: RunningSwitch, network: Network, tmp_path: Path, accelerator: str) -> None:

@@ -1,4 +1,4 @@
-"""The command and the network of a test's own, and which tests run with the sanitizers' programs."""
+"""The command of a test's own, and which tests run with the sanitizers' programs."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ from pathlib import Path
 
 import pytest
 from clean_machine import clean
-from private_network import Network
 from running_node import Command
 
 
@@ -30,11 +29,3 @@ def command(tailrace: Path, tmp_path: Path) -> Iterator[Command]:
     """The command in a folder of the test's own; the machine must be as it was when the test is over."""
     with clean(tailrace, tmp_path) as command:
         yield command
-
-
-@pytest.fixture
-def network() -> Iterator[Network]:
-    """A network namespace of the test's own."""
-    network = Network()
-    yield network
-    network.end()

@@ -14,6 +14,9 @@ from tailrace.fabric.tailrace import chain_through
 from tailrace.observe.page import Page
 from tailrace.process.control import Control, connect_when_ready
 
+KEEP = ("--keep", "net_raw,net_admin,sys_admin,ipc_lock")
+"""Of the switch: what it takes to open any device."""
+
 
 def wait_until(holds: Callable[[], bool], what: str, seconds: float = 60) -> None:
     """Return when `holds()` is true; fail with `what` when it is not in time."""
@@ -120,6 +123,15 @@ class RunningSwitch:
     def assert_sane(self) -> None:
         log = self.log.read_text()
         assert "Sanitizer" not in log and "runtime error" not in log, log
+
+
+@contextmanager
+def switch_of_devices(binaries: Path, folder: Path, within: Sequence[str]) -> Iterator[RunningSwitch]:
+    """With what it takes to open any device; `within` a network namespace, as RunningSwitch has it."""
+    program = binaries / "switch/tailrace-switch"
+    running = RunningSwitch(program, folder, "--memory", "256", "--idle", "sleep", *KEEP, within=within)
+    yield running
+    assert running.end() == 0
 
 
 class SharedSwitch:

@@ -16,8 +16,8 @@ from typing import Any
 import pytest
 from private_network import End, Network, statistics
 from running_node import Command
-from running_switch import RunningSwitch, wait_until
-from test_device_kinds import COUNT, KEEP, Guest, exchange, frames
+from running_switch import RunningSwitch, switch_of_devices, wait_until
+from test_device_kinds import COUNT, Guest, exchange, frames
 from test_service import listening
 from test_switch_events import Listener
 
@@ -29,10 +29,8 @@ URI = "bond:active-backup,if:left0,if:left1"
 
 @pytest.fixture
 def switch(binaries: Path, tmp_path: Path, network: Network) -> Iterator[RunningSwitch]:
-    program = binaries / "switch/tailrace-switch"
-    running = RunningSwitch(program, tmp_path, "--memory", "256", "--idle", "sleep", *KEEP, within=network.within)
-    yield running
-    assert running.end() == 0
+    with switch_of_devices(binaries, tmp_path, network.within) as running:
+        yield running
 
 
 @pytest.fixture

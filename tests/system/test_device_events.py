@@ -14,8 +14,8 @@ from pathlib import Path
 
 import pytest
 from private_network import End, Network, statistics
-from running_switch import RunningSwitch, wait_until
-from test_device_kinds import COUNT, KEEP, Guest, exchange, frames, no_drops
+from running_switch import KEEP, RunningSwitch, wait_until
+from test_device_kinds import COUNT, Guest, exchange, frames, no_drops
 
 from tailrace.process.control import ControlError
 

@@ -15,14 +15,13 @@ from pathlib import Path
 import pytest
 from front_end import SENDS, FrontEnd
 from private_network import End, Network
-from running_switch import RunningSwitch, wait_until
+from running_switch import RunningSwitch, switch_of_devices, wait_until
 from scapy.layers.inet import IP, UDP, fragment
 from scapy.packet import Raw
 from testpmd import Testpmd
 
 pytestmark = [pytest.mark.requires_root, pytest.mark.requires_program("ip", "tailrace-switch")]
 
-KEEP = ("--keep", "net_raw,net_admin,sys_admin,ipc_lock")
 COUNT = 20
 
 
@@ -59,19 +58,8 @@ class Guest:
 
 @pytest.fixture
 def switch(asan_binaries: Path, tmp_path: Path, network: Network) -> Iterator[RunningSwitch]:
-    """In the private namespace, with what it takes to open any device."""
-    running = RunningSwitch(
-        asan_binaries / "switch/tailrace-switch",
-        tmp_path,
-        "--memory",
-        "256",
-        "--idle",
-        "sleep",
-        *KEEP,
-        within=network.within,
-    )
-    yield running
-    assert running.end() == 0
+    with switch_of_devices(asan_binaries, tmp_path, network.within) as running:
+        yield running
 
 
 @pytest.fixture

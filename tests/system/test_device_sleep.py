@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from front_end import SENDS, FrontEnd
 from private_network import End, Network
-from running_switch import RunningSwitch, wait_until
+from running_switch import RunningSwitch, switch_of_devices, wait_until
 from scapy.layers.inet import IP, UDP
 from scapy.layers.l2 import Ether
 from scapy.packet import Raw
@@ -22,12 +22,8 @@ RING = 256
 
 @pytest.fixture
 def switch(asan_binaries: Path, tmp_path: Path, network: Network) -> Iterator[RunningSwitch]:
-    running = RunningSwitch(
-        asan_binaries / "switch/tailrace-switch", tmp_path, "--memory", "256", "--idle", "sleep", "--keep",
-        "net_raw,net_admin,sys_admin,ipc_lock", within=network.within,
-    )  # fmt: skip
-    yield running
-    assert running.end() == 0
+    with switch_of_devices(asan_binaries, tmp_path, network.within) as running:
+        yield running
 
 
 @pytest.fixture

@@ -14,10 +14,10 @@ from typing import Any
 
 import pytest
 from private_network import Network, statistics
-from running_switch import RunningSwitch, wait_until
+from running_switch import KEEP, RunningSwitch, wait_until
 from running_tester import RunningTester, stream
 from steered import replicas
-from test_device_kinds import KEEP, capture
+from test_device_kinds import capture
 from testpmd import Testpmd
 
 pytestmark = pytest.mark.requires_root
