@@ -21,6 +21,7 @@ enum { ROOM = 2048, CONNECTIONS = 8, LONGEST = 7440, FRAME_PREFIX = 3 };
 
 static struct rte_mempool *pool;
 static unsigned nb_queues = 1; /* of the function */
+enum { QUEUES = 2 };	       /* of one that follows connections */
 
 struct fallen {
 	uint16_t in;
@@ -108,6 +109,16 @@ static inline size_t frame_fall(const uint8_t *data, size_t size, struct fallen 
 	fallen->verdict = inspect_exact(fallen->bytes, RTE_MIN(length, (size_t)PARSE_BYTES), length, &frame);
 	check_plain(fallen->mbuf, fallen->verdict, &frame);
 	return FRAME_PREFIX + length;
+}
+
+/* The queue that it belongs to; it came in by one that the input chose. */
+static inline uint8_t frame_home(const struct function *function, const struct fallen *fallen)
+{
+	uint8_t home = QUEUES;
+
+	function->homes(&fallen->mbuf, 1, fallen->in, fallen->quarters % QUEUES, &home);
+	check(home < QUEUES);
+	return home;
 }
 
 /* A header whose checksum holds, of IPv4; of IPv6 only where it is allowed. */

@@ -3,7 +3,8 @@
  * Frames as they fall, at either port of a balancer, and what its health thread makes of those that it gets.  Each
  * frame passes as it came, or leaves with a header whose checksum holds, or is dropped by a name; what leaves of the
  * balancer's own is sound; back ends and connections agree about who has whom.  Before the frames there may be a
- * connection that another instance hands over.
+ * connection that another instance hands over.  There are two queues: a frame comes in by either, and goes on where it
+ * belongs.
  */
 #include "fuzz/frames.h"
 
@@ -39,6 +40,7 @@ void __wrap_maglev_fill(uint16_t places[MAGLEV_PLACES], const struct maglev_end 
 int LLVMFuzzerInitialize(int *argc, char ***argv)
 {
 	check(grace_open() == 0);
+	nb_queues = QUEUES;
 	start_function(&balancer, 1024, NULL);
 	log_open("fuzz", LOG_LEVEL_ERROR);
 	configure_function(&balancer, settings);
@@ -85,15 +87,18 @@ static void check_out(struct rte_mbuf **burst, uint16_t nb_out, const struct fal
 static void check_connections(void)
 {
 	const struct balancer_set *set = &the_balancer.set;
-	unsigned connections = 0;
+	unsigned connections = 0, used = 0;
 
 	for (unsigned i = 0; i < BALANCER_END_NUMBERS; i++)
 		connections += balancer_set_counts(set, i).connections;
-	check(connections == the_balancer.lanes[0].flows.used && connections <= CONNECTIONS);
+	for (unsigned i = 0; i < QUEUES; i++)
+		used += (unsigned)the_balancer.lanes[i].flows.used;
+	check(connections == used && connections <= CONNECTIONS);
 	for (uint32_t number = 1; number <= CONNECTIONS; number++) {
+		const struct connections *flows = &the_balancer.lanes[number % QUEUES].flows;
 		struct connection flow;
 
-		if (connections_copy(&the_balancer.lanes[0].flows, number, &flow))
+		if (connections_copy(flows, (number + 1) / QUEUES, &flow))
 			check(flow.mark != 0 && balancer_set_counts(set, flow.mark).connections > 0);
 	}
 }
@@ -103,15 +108,16 @@ static size_t take(const uint8_t *data, size_t size, uint64_t *now, uint64_t *ms
 	struct rte_mbuf *burst[FUNCTION_ROOM];
 	struct fallen fallen;
 	const size_t taken = frame_fall(data, size, &fallen);
+	struct balancer_lane *lane = &the_balancer.lanes[frame_home(&balancer, &fallen)];
 	uint64_t passed;
 	uint16_t nb_out;
 
 	*now += fallen.quarters * (rte_get_tsc_hz() / 1000 * QUARTER);
 	*ms += fallen.quarters * QUARTER;
 	burst[0] = fallen.mbuf;
-	passed = the_balancer.lanes[0].counters[fallen.in].passed;
-	nb_out = balancer_balance(&the_balancer.lanes[0], burst, 1, fallen.in, *now);
-	check_out(burst, nb_out, the_balancer.lanes[0].counters[fallen.in].passed != passed ? &fallen : NULL);
+	passed = lane->counters[fallen.in].passed;
+	nb_out = balancer_balance(lane, burst, 1, fallen.in, *now);
+	check_out(burst, nb_out, lane->counters[fallen.in].passed != passed ? &fallen : NULL);
 	balancer_health_step(&the_balancer, *ms);
 	for (uint16_t port = 0; port < 2; port++) {
 		nb_out = balancer_balance(&the_balancer.lanes[0], burst, 0, port, *now);
@@ -199,8 +205,9 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 
 		data += taken;
 		size -= taken;
-		check_connections();
 	}
-	age(&the_balancer.lanes[0].flows, &now);
+	check_connections(); /* of all numbers, so not after each frame */
+	for (unsigned i = 0; i < QUEUES; i++)
+		age(&the_balancer.lanes[i].flows, &now);
 	return 0;
 }

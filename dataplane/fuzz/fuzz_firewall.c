@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * Frames as they fall, at either port of a firewall that lets begin what comes in at the first.  Each passes unchanged
- * or is dropped by a name; the second
- * port's is rejected with an answer; the table holds what it says that it holds, and what passes at the second port has
- * been asked for.
+ * or is dropped by a name; the second port's is rejected with an answer; the tables hold what they say that they hold,
+ * and what passes at the second port has been asked for.  There are two queues: a frame comes in by either, and goes on
+ * where it belongs.
  */
 #include "fuzz/frames.h"
 
@@ -16,14 +16,14 @@ static const char rules[] =
 int LLVMFuzzerInitialize(int *argc, char ***argv)
 {
 	check(grace_open() == 0);
+	nb_queues = QUEUES;
 	start_function(&firewall, 64, NULL);
 	configure_function(&firewall, rules);
 	return 0;
 }
 
-static void check_table(void)
+static void check_table(const struct connections *flows)
 {
-	const struct connections *flows = &firewalls[0].flows;
 	unsigned used = 0, indexed = 0;
 
 	for (uint32_t number = 1; number <= flows->most; number++)
@@ -35,13 +35,13 @@ static void check_table(void)
 }
 
 /* Nothing or a whole frame, which goes back to who is told. */
-static void check_answer(const struct fallen *fallen, uint64_t now)
+static void check_answer(struct firewall *of, const struct fallen *fallen, uint64_t now)
 {
 	struct rte_mbuf *burst[FUNCTION_ROOM];
 	struct inspected answer;
 	uint32_t size;
 
-	if (firewall_filter(&firewalls[0], burst, 0, !fallen->in, now) == 0)
+	if (firewall_filter(of, burst, 0, !fallen->in, now) == 0)
 		return;
 	size = burst[0]->pkt_len;
 	check(fallen->in == 1 && fallen->verdict == VERDICT_FLOW);
@@ -65,16 +65,17 @@ static size_t take(const uint8_t *data, size_t size, uint64_t *now)
 	struct rte_mbuf *burst[FUNCTION_ROOM];
 	struct fallen fallen;
 	const size_t taken = frame_fall(data, size, &fallen);
+	struct firewall *of = &firewalls[frame_home(&firewall, &fallen)];
 
 	*now += fallen.quarters * (rte_get_tsc_hz() >> 2);
 	burst[0] = fallen.mbuf;
-	if (firewall_filter(&firewalls[0], burst, 1, fallen.in, *now) == 1) {
+	if (firewall_filter(of, burst, 1, fallen.in, *now) == 1) {
 		check(fallen.verdict <= VERDICT_LATER && burst[0] == fallen.mbuf);
 		check_left(burst[0], &fallen, 0);
 	} else {
-		check_answer(&fallen, *now);
+		check_answer(of, &fallen, *now);
 	}
-	check_table();
+	check_table(&of->flows);
 	return taken;
 }
 
@@ -88,6 +89,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 		data += taken;
 		size -= taken;
 	}
-	age(&firewalls[0].flows, &now);
+	for (unsigned i = 0; i < QUEUES; i++)
+		age(&firewalls[i].flows, &now);
 	return 0;
 }

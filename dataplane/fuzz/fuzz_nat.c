@@ -8,7 +8,7 @@
 
 #include "functions/nat.h"
 
-enum { FORWARDS = 1, QUEUES = 2 };
+enum { FORWARDS = 1 };
 
 int LLVMFuzzerInitialize(int *argc, char ***argv)
 {
@@ -86,15 +86,11 @@ static size_t take(const uint8_t *data, size_t size, uint64_t *now)
 	struct rte_mbuf *burst[FUNCTION_ROOM];
 	struct fallen fallen;
 	const size_t taken = frame_fall(data, size, &fallen);
-	const uint16_t queue = fallen.quarters % QUEUES;
 	uint16_t nb_out, nb_back;
-	uint8_t home;
 
 	*now += fallen.quarters * (rte_get_tsc_hz() >> 2);
 	burst[0] = fallen.mbuf;
-	nat.homes(burst, 1, fallen.in, queue, &home);
-	check(home < QUEUES);
-	nb_out = nat_translate(&nats[home], burst, 1, fallen.in, *now);
+	nb_out = nat_translate(&nats[frame_home(&nat, &fallen)], burst, 1, fallen.in, *now);
 	nb_back = leave_back(burst + nb_out, *now);
 	check(nb_out + nb_back <= 1 && (nb_back == 0 || fallen.in == 0));
 	nb_out += nb_back;
