@@ -211,7 +211,7 @@ struct options options_parse(int argc, char **argv)
 		exit(2);
 	}
 	if (options.nb_queues > 1 && !options.function->several) {
-		log_error("--queues %u: one thread sees all frames of a %s; expected 1", options.nb_queues,
+		log_error("--queues %u: one thread sees all frames of kind %s; expected 1", options.nb_queues,
 			  options.function->name);
 		exit(2);
 	}
