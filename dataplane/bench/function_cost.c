@@ -17,7 +17,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/mman.h>
 
 #include <rte_cycles.h>
 #include <rte_ip.h>
@@ -25,20 +24,15 @@
 
 #include "common/grace.h"
 #include "common/option.h"
+#include "cost_kinds.h"
 #include "cost_ports.h"
-#include "functions/balancer.h"
 #include "functions/firewall.h"
 #include "functions/function.h"
-#include "functions/router_tap.h"
 #include "random_lines.h"
-#include "rule_set.h"
 #include "test/frame_builder.h"
 #include "test/start_dpdk.h"
 
 enum {
-	DEFAULT_CONNECTIONS = 1000000 / 256 * 256,
-	FEW = 1000,
-	BACK_ENDS = 16,
 	FRAMES = 8191, /* packet buffers */
 	BURST = COST_BURST,
 	PASSES = 64, /* bursts in a round */
@@ -46,173 +40,24 @@ enum {
 	LOST = 2, /* of a burst, at most: in a table that is half full some connections have given way */
 	PART = 8, /* bursts of beginnings that are timed together */
 	SECONDS_MOST = 3600,
-	LARGE_PAGE = 2 << 20,
-	SERVER = 0x09000001,   /* 9.0.0.1, in the machine's order */
-	CLIENTS = 0x0b000000u, /* 11.0.0.0 and on: inside of the NAT */
-	SERVERS = 0x80000000u, /* 128.0.0.0/2: where the router's many routes lead */
-	PORT = 9,
 };
 
-void *__wrap_rte_zmalloc(const char *type, size_t size, unsigned align);
-void *__wrap_rte_calloc(const char *type, size_t number, size_t size, unsigned align);
-int __wrap_router_tap_open(struct router_tap *tap, struct rte_mempool *pool, int forward_fd);
-
-/* As a function's tables lie where there are huge pages; otherwise page walks are most of what they cost. */
-void *__wrap_rte_zmalloc(const char *type, size_t size, unsigned align)
-{
-	const size_t whole = RTE_ALIGN_CEIL(size, LARGE_PAGE);
-	void *memory = aligned_alloc(LARGE_PAGE, whole);
-
-	if (memory == NULL || madvise(memory, whole, MADV_HUGEPAGE) != 0)
-		return NULL;
-	return memset(memory, 0, whole);
-}
-
-void *__wrap_rte_calloc(const char *type, size_t number, size_t size, unsigned align)
-{
-	return __wrap_rte_zmalloc(type, number * size, align);
-}
-
-/* No kernel: all routes are known, and lead to neighbours. */
-int __wrap_router_tap_open(struct router_tap *tap, struct rte_mempool *pool, int forward_fd)
-{
-	*tap = (struct router_tap){0};
-	for (unsigned port = 0; port < ROUTER_PORTS; port++)
-		tap->from_kernel[port] = rte_ring_create(port == 0 ? "from0" : "from1", 64, SOCKET_ID_ANY, 0);
-	return 0;
-}
-
-static struct rte_mempool *pool;
 static struct frame *sent; /* a burst */
 static uint8_t received[BURST][64];
-static uint32_t connections = DEFAULT_CONNECTIONS;
 static const char *kind; /* that is measured alone; NULL: all are */
 static double seconds;	 /* of all that is measured; 0: ROUNDS rounds */
-
-/* ------- functions ------- */
-
-static const struct router_address gateway = {{10, 0, 1, 1}};
-
-static void tell(const struct function *function, json_t *params)
-{
-	struct control_error error;
-
-	if (params == NULL || function->keeping->configure(params, &error) != 0) {
-		fprintf(stderr, "%s: %s\n", function->name, params != NULL ? error.message : "no settings");
-		exit(1);
-	}
-	json_decref(params);
-}
-
-static void set(const struct function *function, const char *name, const char *value)
-{
-	const char *wrong = function->set(name, value);
-
-	if (wrong != NULL) {
-		fprintf(stderr, "%s %s=%s: expected %s\n", function->name, name, value, wrong);
-		exit(1);
-	}
-}
-
-/* With room for those that are begun a second time. */
-static void open_function(const struct function *function)
-{
-	char text[16];
-
-	snprintf(text, sizeof(text), "%" PRIu32, 2 * connections + 2 * BURST);
-	set(function, function == &router ? "ipv4-routes" : "connections", text);
-	if (function->keeping->open(&(struct function_start){.pool = pool, .wake_fd = -1, .nb_queues = 1}) != 0)
-		exit(1);
-}
-
-/* To the one neighbour. */
-static void add_route(uint32_t address, uint8_t length)
-{
-	struct router_prefix prefix = {.length = length};
-	struct router_hop hop = {.nb_paths = 1};
-
-	address = htonl(address);
-	memcpy(prefix.address.bytes, &address, sizeof(address));
-	hop.paths[0] = (struct router_path){.gateway = gateway, .bound = UINT32_MAX, .link = 1};
-	router_route_add(&prefix, 1, ROUTE_FIRST_HOP, &hop, ROUTER_NEW);
-}
-
-static void prepare_router(void)
-{
-	const uint8_t own[6] = {2, 0, 0, 0, 0, 1};
-
-	open_function(&router);
-	for (unsigned port = 0; port < ROUTER_PORTS; port++) {
-		atomic_store(&router_table.links[port].mac, router_mac(own));
-		atomic_store(&router_table.links[port].mtu, 1500);
-	}
-	router_neighbour_set(1, ROUTER_4, &gateway, router_mac(own) | ROUTER_STATION_USABLE);
-	add_route(SERVER & 0xff000000, 8);
-}
-
-/* The network of 256 addresses that frames of a connection go to: they lie scattered, and no two are the same. */
-static uint32_t network_of(uint32_t connection)
-{
-	return SERVERS | ((connection * 0x9e3779b1u) & 0x3fffff) << 8;
-}
-
-static void prepare_routes(void)
-{
-	for (uint32_t i = 0; i < connections; i++)
-		add_route(network_of(i), 24);
-}
 
 static struct firewall_rules *few_rules, *many_rules;
 
 static void prepare_firewall(void)
 {
-	open_function(&firewall);
-	tell(&firewall, rule_set_make(1));
+	cost_open_firewall();
 	few_rules = firewalls[0].rules;
 }
 
 static void prepare_rules(void)
 {
-	struct control_error error;
-
-	many_rules = firewall_rules_read(rule_set_make(FIREWALL_RULES_MOST), 1, &error);
-	if (many_rules == NULL) {
-		fprintf(stderr, "%s\n", error.message);
-		exit(1);
-	}
-}
-
-/* As many hosts as connections, each with a block of its own. */
-static void prepare_nat(void)
-{
-	set(&nat, "pool", "198.51.100.0/22");
-	set(&nat, "inside", "11.0.0.0/8");
-	set(&nat, "block", "64");
-	open_function(&nat);
-}
-
-static void prepare_balancer(void)
-{
-	json_t *ends = json_array();
-	struct balancer_set *of = &the_balancer.set;
-
-	open_function(&balancer);
-	for (unsigned i = 0; i < BACK_ENDS; i++) {
-		char address[16], name[16];
-
-		snprintf(address, sizeof(address), "10.0.1.%u", i + 2);
-		snprintf(name, sizeof(name), "%u", i);
-		json_array_append_new(ends,
-				      json_pack("{s:s, s:s, s:i}", "name", name, "address", address, "port", 8080));
-	}
-	tell(&balancer, json_pack("{s:[s], s:[{s:s, s:s, s:i, s:s, s:o}]}", "source", "10.0.1.1", "services", "name",
-				  "service", "address", "9.0.0.1", "port", PORT, "protocol", "udp", "back_ends", ends));
-	for (unsigned i = 0; i < of->nb_used; i++) {
-		of->ends[of->used[i]].mac = 2;
-		of->ends[of->used[i]].state = BALANCER_UP;
-	}
-	if (balancer_set_publish(of) != 0)
-		exit(1);
+	many_rules = cost_many_rules();
 }
 
 /* Where the frames of a connection come out, and so where answers come from and go to; as they lie. */
@@ -232,8 +77,8 @@ static struct subject {
 	double few, many, answers, begin; /* cycles a frame */
 } subjects[] = {
 	{.name = "skeleton", .function = &skeleton},
-	{.name = "router, one route", .function = &router, .prepare = prepare_router},
-	{.name = "router, many routes", .function = &router, .prepare = prepare_routes, .scattered = true},
+	{.name = "router, one route", .function = &router, .prepare = cost_open_router},
+	{.name = "router, many routes", .function = &router, .prepare = cost_add_routes, .scattered = true},
 	{.name = "firewall, 1 rule",
 	 .function = &firewall,
 	 .prepare = prepare_firewall,
@@ -244,8 +89,8 @@ static struct subject {
 	 .prepare = prepare_rules,
 	 .rules = &many_rules,
 	 .first = 2},
-	{.name = "nat", .function = &nat, .prepare = prepare_nat, .first = 1},
-	{.name = "balancer, 16 back ends", .function = &balancer, .prepare = prepare_balancer, .first = 1},
+	{.name = "nat", .function = &nat, .prepare = cost_open_nat, .first = 1},
+	{.name = "balancer, 16 back ends", .function = &balancer, .prepare = cost_open_balancer, .first = 1},
 };
 
 /* ------- frames ------- */
@@ -266,9 +111,10 @@ static void address(struct frame *frame, const struct ends *ends)
 
 static void ask(struct frame *frame, const struct subject *subject, uint32_t connection)
 {
-	const uint32_t server = subject->scattered ? network_of(connection) | 1 : SERVER;
+	const uint32_t server = subject->scattered ? cost_network_of(connection) | 1 : COST_SERVER;
 
-	address(frame, &(struct ends){htonl(CLIENTS + connection), htonl(server), htons(1024), htons(PORT)});
+	address(frame, &(struct ends){htonl(COST_CLIENTS + connection), htonl(server), htons(COST_CLIENT_PORT),
+				      htons(COST_PORT)});
 }
 
 static void answer(struct frame *frame, const struct ends *left)
@@ -305,16 +151,16 @@ static int in_order(const void *one, const void *other)
 /* Begin all connections of a function, in order, and answer them; returns the cycles a frame, the median of parts. */
 static double begin(struct subject *subject)
 {
-	static double parts[DEFAULT_CONNECTIONS / BURST / PART + 1];
-	const uint32_t first = (subject->first - 1) * connections;
+	static double parts[COST_CONNECTIONS / BURST / PART + 1];
+	const uint32_t first = (subject->first - 1) * cost_connections;
 	unsigned nb_parts = 0;
 
-	subject->left = calloc(connections, sizeof(*subject->left));
+	subject->left = calloc(cost_connections, sizeof(*subject->left));
 	if (subject->left == NULL)
 		exit(1);
 
 	take_rules(subject);
-	for (uint32_t at = 0; at + BURST * PART <= connections; at += BURST * PART) {
+	for (uint32_t at = 0; at + BURST * PART <= cost_connections; at += BURST * PART) {
 		uint64_t cycles = 0;
 
 		for (unsigned burst = 0; burst < PART; burst++) {
@@ -326,7 +172,7 @@ static double begin(struct subject *subject)
 		}
 		parts[nb_parts++] = (double)cycles / BURST / PART;
 	}
-	for (uint32_t at = 0; at < connections; at += BURST) {
+	for (uint32_t at = 0; at < cost_connections; at += BURST) {
 		for (unsigned i = 0; i < BURST; i++)
 			answer(&sent[i], &subject->left[at + i]);
 		forward(subject->function, 1);
@@ -338,7 +184,7 @@ static double begin(struct subject *subject)
 /* Frames of so many connections; the same ones for all in a round. */
 static double pass(const struct subject *subject, uint32_t count, uint64_t seed)
 {
-	const uint32_t first = subject->first > 0 ? (subject->first - 1) * connections : 0;
+	const uint32_t first = subject->first > 0 ? (subject->first - 1) * cost_connections : 0;
 	uint64_t cycles = 0;
 
 	take_rules(subject);
@@ -463,9 +309,9 @@ static bool parse(int argc, char **argv)
 		exit(2);
 	}
 	if (optind < argc)
-		connections = (uint32_t)strtoul(argv[optind], NULL, 10) / (BURST * PART) * (BURST * PART);
-	if (connections < FEW || connections > DEFAULT_CONNECTIONS) {
-		fprintf(stderr, "expected %d to %d connections\n", FEW, DEFAULT_CONNECTIONS);
+		cost_connections = (uint32_t)strtoul(argv[optind], NULL, 10) / (BURST * PART) * (BURST * PART);
+	if (cost_connections < COST_FEW || cost_connections > COST_CONNECTIONS) {
+		fprintf(stderr, "expected %d to %d connections\n", COST_FEW, COST_CONNECTIONS);
 		exit(2);
 	}
 	return vhost;
@@ -477,12 +323,12 @@ int main(int argc, char **argv)
 
 	if (start_dpdk(2048) != 0 || grace_open() != 0)
 		return 1;
-	pool = rte_pktmbuf_pool_create("frames", FRAMES, 256, 0, RTE_MBUF_DEFAULT_BUF_SIZE, SOCKET_ID_ANY);
+	cost_start.pool = rte_pktmbuf_pool_create("frames", FRAMES, 256, 0, RTE_MBUF_DEFAULT_BUF_SIZE, SOCKET_ID_ANY);
 	sent = calloc(BURST, sizeof(*sent));
-	if (pool == NULL || sent == NULL || cost_ports_open(vhost, pool) != 0)
+	if (cost_start.pool == NULL || sent == NULL || cost_ports_open(vhost, cost_start.pool) != 0)
 		return 1;
 	for (unsigned i = 0; i < BURST; i++)
-		frame_udp4(&sent[i], 0, SERVER, 1024, PORT);
+		frame_udp4(&sent[i], 0, COST_SERVER, COST_CLIENT_PORT, COST_PORT);
 	for (unsigned i = 0; i < RTE_DIM(subjects); i++) {
 		if (!wanted(&subjects[i]))
 			continue;
@@ -491,9 +337,9 @@ int main(int argc, char **argv)
 		if (subjects[i].first > 0)
 			subjects[i].begin = begin(&subjects[i]);
 	}
-	measure(FEW, offsetof(struct subject, few), pass);
-	measure(connections, offsetof(struct subject, many), pass);
-	measure(connections, offsetof(struct subject, answers), pass_back);
+	measure(COST_FEW, offsetof(struct subject, few), pass);
+	measure(cost_connections, offsetof(struct subject, many), pass);
+	measure(cost_connections, offsetof(struct subject, answers), pass_back);
 	if (kind != NULL)
 		report_kind();
 	else

@@ -1,5 +1,5 @@
 """What forwarding by a full table of routes costs: the router, DPDK's own l3fwd (its FIB mode) and the Linux kernel, in
-turn on one core; and the router on two.
+turn on one core; and the router on two, beside what two give the skeleton, of which cores share nothing.
 
 Frames come from memory: DPDK's device for captures hands out copies of them again and again, and frees what it is
 given to send. The kernel, which has no such device, gets them from a program on the same core, by a veth; what that
@@ -25,6 +25,7 @@ from pathlib import Path
 from tailrace import __version__
 from tailrace.bench.compare import Plan, Side, Step, compare, total_seconds
 from tailrace.bench.full_table import CHANGES, ENTRY, ENTRY_MAC, FullTable, full_table
+from tailrace.bench.function import SKELETON
 from tailrace.bench.idle import cpu_seconds
 from tailrace.bench.model import Comparison, Figures, Ratio, Sample
 from tailrace.bench.setting import Setting, check_alive
@@ -39,11 +40,13 @@ from tailrace.resources.place import POLLER_NICE
 from tailrace.state.record import Process
 
 ROUTER, L3FWD, KERNEL, ROUTER_2 = "router", "l3fwd", "kernel", "router_2_cores"
+SKELETON_2 = "skeleton_2_cores"
 PEERS = (L3FWD, KERNEL)
 RATIOS = (
     Ratio("mpps_l3fwd", "mpps", ROUTER, L3FWD),
     Ratio("mpps_kernel", "mpps", ROUTER, KERNEL),
     Ratio("cores", "mpps", ROUTER_2, ROUTER),
+    Ratio("cores_skeleton", "mpps", SKELETON_2, SKELETON),
 )
 MOST_ROUTES, IPV6_ROUTES = 1_000_000, 200_000
 _L3FWD = Path(__file__).resolve().parents[2] / "build-l3fwd" / "l3fwd"
@@ -125,6 +128,7 @@ def run(plan: RoutingPlan, folder: Path, report: Reporter) -> Comparison:
 def _sides(plan: RoutingPlan, tables: Sequence[FullTable]) -> list[Side]:
     """The first table is what is measured with, once it is there."""
     measures: dict[str, _Measure] = {ROUTER: _router, L3FWD: _l3fwd, KERNEL: _kernel, ROUTER_2: _router_2}
+    measures |= {SKELETON: partial(_skeleton, cores=1), SKELETON_2: partial(_skeleton, cores=2)}
 
     def side(name: str, setting: Setting, step: Step) -> list[Sample]:
         setting.versions["tailrace"] = __version__
@@ -133,7 +137,7 @@ def _sides(plan: RoutingPlan, tables: Sequence[FullTable]) -> list[Side]:
         return samples
 
     seconds = plan.seconds + _START_SECONDS
-    return [Side(name, seconds, partial(side, name)) for name in (ROUTER, *plan.peers, ROUTER_2)]
+    return [Side(name, seconds, partial(side, name)) for name in (ROUTER, *plan.peers, ROUTER_2, SKELETON, SKELETON_2)]
 
 
 def _window(plan: RoutingPlan, process: Process, packets: Callable[[], int], cores: int = 1) -> Figures:
@@ -157,19 +161,43 @@ def _device(number: int, frames: Path, queues: int = 1) -> str:
     return f"net_pcap{number},{f'rx_pcap={frames},' * queues}infinite_rx=1"
 
 
-def _router(plan: RoutingPlan, table: FullTable, setting: Setting, cores: int = 1) -> list[Sample]:
+@contextmanager
+def _function(
+    kind: str, plan: RoutingPlan, table: FullTable, setting: Setting, cores: int, *options: str
+) -> Iterator[tuple[Process, Control]]:
+    """One of ours between the devices, on so many cores, and its control socket."""
     launcher, place = setting.launcher, setting.cores.switch_place
     cpus = (setting.cores.switch, setting.cores.load)[:cores]
-    control = launcher.state.sockets / "router"
-    argv = [str(own_program(NAME)), ROUTER, "--core", ",".join(map(str, cpus)), "--queues", str(cores)]
+    control = launcher.state.sockets / kind
+    argv = [str(own_program(NAME)), kind, "--core", ",".join(map(str, cpus)), "--queues", str(cores)]
     for number, frames in enumerate(table.frames):
         argv += ["--port", f"vdev:{_device(number, frames, cores)}"]
-    argv += ["--memory", str(plan.mib), "--huge", "--control", str(control)]
-    argv += ["--set", f"ipv4-routes={plan.routes + 64}", "--set", f"ipv6-routes={plan.ipv6_routes + 64}"]
+    argv += ["--memory", str(plan.mib), "--huge", "--control", str(control), *options]
     limits = Limits(cpus=tuple({*place.cpus, *cpus}), nice=POLLER_NICE, network=table.namespace)
-    process = launcher.start(ROUTER, argv, limits)
+    process = launcher.start(kind, argv, limits)
     try:
         wait_until_ready(launcher, process, time.monotonic() + _READY_SECONDS)
+        with closing(Control(control)) as asked:
+            yield process, asked
+    finally:
+        with undisturbed():
+            launcher.state.undo(process)
+
+
+def _skeleton(plan: RoutingPlan, table: FullTable, setting: Setting, cores: int) -> list[Sample]:
+    with _function(SKELETON, plan, table, setting, cores) as (process, asked):
+
+        def sent() -> int:
+            return sum(int(port["sent"]) for port in asked.call("show", most=0)["counters"]["ports"])
+
+        return setting.samples([process], lambda: _window(plan, process, sent, cores))
+
+
+def _router(plan: RoutingPlan, table: FullTable, setting: Setting, cores: int = 1) -> list[Sample]:
+    launcher = setting.launcher
+    routes = [f"ipv4-routes={plan.routes + 64}", f"ipv6-routes={plan.ipv6_routes + 64}"]
+    options = [word for each in routes for word in ("--set", each)]
+    with _function(ROUTER, plan, table, setting, cores, *options) as (process, asked):
         loaded = _LOADED.search(launcher.log(ROUTER).read_text())
         if loaded is None:
             raise Fault(f"{NAME} does not say how long it took to know the routes")
@@ -181,11 +209,7 @@ def _router(plan: RoutingPlan, table: FullTable, setting: Setting, cores: int = 
             window = _window(plan, process, packets, cores)
             return {**window, "load_seconds": float(loaded[1]), **_changes(plan, table, asked)}
 
-        with closing(Control(control)) as asked:
-            return setting.samples([process], measured)
-    finally:
-        with undisturbed():
-            launcher.state.undo(process)
+        return setting.samples([process], measured)
 
 
 @dataclass(frozen=True)

@@ -660,6 +660,7 @@ def function(
                     "changes: 50000 routes led elsewhere one by one, as fast as the kernel takes them. lost: frames "
                     "that the router did not forward meanwhile.",
                     "ratio: router ÷ l3fwd, router ÷ kernel, two cores ÷ one; above 1 favours the router.",
+                    "cores_skeleton: two ÷ one of what shares nothing between cores, over the same devices.",
                 ],
             ),
             as_json=as_json,
@@ -682,6 +683,9 @@ def function(
                 notes=[
                     "cycles: the least that a burst took, a frame. new/s: connections that a core begins in a second.",
                     "ratio: of rates, function ÷ skeleton; 1 would be a function that costs nothing.",
+                    "on_1, on_2: so many cores together, in the function's own loop, between ports in memory. cores: "
+                    "two ÷ one, of a million connections; cores_few: of 1000; cores_handed_on: by any queue, so that "
+                    "half are handed on; cores_skeleton: of what shares nothing. queues: two ÷ one, on one core.",
                     *(["rules: of cycles, 10000 rules ÷ 1."] if name == bench_following.FIREWALL else []),
                 ],
             ),

@@ -26,6 +26,7 @@ _FOLDERS = {
     "tailrace-core-to-core": "bench",
     "tailrace-floor": "bench",
     "tailrace-function-cost": "bench",
+    "tailrace-function-cores": "bench",
     "tailrace-wake": "bench",
     "tailrace-tap-guest": "bench",
     "tailrace-circulate": "bench",

@@ -68,8 +68,11 @@ def test_ratios_are_above_1_where_the_router_is_better() -> None:
         "l3fwd": {"mpps": 10.0},
         "kernel": {"mpps": 1.0},
         "router_2_cores": {"mpps": 39.0},
+        "skeleton": {"mpps": 50.0},
+        "skeleton_2_cores": {"mpps": 99.0},
     }
-    assert {each.name: each.of(sides) for each in RATIOS} == {"mpps_l3fwd": 2.0, "mpps_kernel": 20.0, "cores": 1.95}
+    ratios = {"mpps_l3fwd": 2.0, "mpps_kernel": 20.0, "cores": 1.95, "cores_skeleton": 1.98}
+    assert {each.name: each.of(sides) for each in RATIOS} == ratios
     assert RoutingPlan(against="none").peers == ()
 
 
