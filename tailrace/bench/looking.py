@@ -1,15 +1,19 @@
 """What it costs the switch that somebody looks: a hop under saturated traffic with the dashboard's page open, in turn
-with the same hop while the page plays a record of it, and with no page.
+with the same hop while the page plays a record of it, while a process that reads nothing is as busy, and with no page.
 
 What counts is the switch's cycles a packet, of polls that found some: those that the page takes from its core's caches
 and from its counters' lines are in them. Packets a second are not to be compared on two cores: there the server and the
 browser share the core of the guests, who then have less time to send, and the switch finds other bursts. Of a record
-the page draws the same and takes as much of that core, but nobody reads the switch's counters or asks it anything.
+the page draws the same, but nobody reads the switch's counters or asks it anything; it draws less often, though. So
+the last word is that of the busy process, which takes as much of that core as the page and its server did.
 """
 
 from __future__ import annotations
 
 import json
+import os
+import subprocess
+import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -28,14 +32,16 @@ from tailrace.bench.sides import running
 from tailrace.bench.window import saturate, side_seconds
 from tailrace.errors import Failure, Mistake
 from tailrace.measure.progress import Reporter
+from tailrace.process.process import cpu_seconds, descendants
 from tailrace.resources import hugepages
 from tailrace.resources.place import POLLER_NICE
 
-OPEN, RECORD, NONE = "page open", "page of a record", "no page"
+OPEN, RECORD, BUSY, NONE = "page open", "page of a record", "as busy a process", "no page"
 START_SECONDS = 4.0
 OPEN_SECONDS = 8.0
 RATIOS = (
     Ratio("cycles", "cycles_per_packet", OPEN, RECORD),
+    Ratio("cycles, by as busy a process", "cycles_per_packet", OPEN, BUSY),
     Ratio("cycles, by no page", "cycles_per_packet", OPEN, NONE),
 )
 _RECORD = "looked-at.record"
@@ -46,6 +52,15 @@ _COUNT = """(() => {
   new MutationObserver(() => window.bench.shown++).observe(
     document.querySelector("main"), {attributes: true, attributeFilter: ["data-time"]});
 })()"""
+#: Takes so much of a core, as the page does: ten times a second a piece.
+_WORK = """import sys, time
+share, began = float(sys.argv[1]), time.monotonic()
+while True:
+    due = share * (time.monotonic() - began)
+    while time.process_time() < due:
+        pass
+    time.sleep(0.1)
+"""
 #: Plays from a moment on, and from there again once it has come to the end. What the page has drawn is what it goes by.
 _PLAY = """setInterval(() => {
   const slider = document.querySelector(".replay input"), play = document.querySelectorAll(".replay button")[1];
@@ -73,12 +88,16 @@ class LookingPlan(Plan):
     def sides(self, folder: Path, made: Path) -> Sequence[Side]:
         """`folder` is the node's, `made` is for what is recorded."""
         seconds = side_seconds(self.seconds) + START_SECONDS
+        used: list[float] = []  # of a core, by each page that was open
+
+        def side(name: str, page: Page, open_s: float = 0.0, note: Callable[[float], None] = lambda _: None) -> Side:
+            return Side(name, seconds + open_s, partial(_side, self, page, open_s, note))
+
         return [
-            Side(
-                OPEN, seconds + OPEN_SECONDS, partial(_side, self, partial(_live, folder, made / _RECORD), OPEN_SECONDS)
-            ),
-            Side(RECORD, seconds + OPEN_SECONDS, partial(_side, self, partial(_replayed, made), OPEN_SECONDS)),
-            Side(NONE, seconds, partial(_side, self, lambda: nullcontext(lambda: 0), 0.0)),
+            side(OPEN, partial(_live, folder, made / _RECORD), OPEN_SECONDS, used.append),
+            side(RECORD, partial(_replayed, made), OPEN_SECONDS),
+            side(BUSY, lambda: _busy(used[-1])),
+            side(NONE, lambda: nullcontext(lambda: 0)),
         ]
 
     @property
@@ -103,6 +122,7 @@ def run(plan: LookingPlan, folder: Path, report: Reporter) -> Comparison:
 
 Shown = Callable[[], int]
 """How many pictures the page has shown."""
+Page = Callable[[], AbstractContextManager[Shown]]
 
 
 @contextmanager
@@ -143,14 +163,47 @@ def _counted(page: Browser) -> Shown:
     return lambda: int(page.evaluate("bench.shown"))
 
 
+@contextmanager
+def _busy(share: float) -> Iterator[Shown]:
+    """A process that takes as much of a core."""
+    with subprocess.Popen([*_AMONG_POLLERS, sys.executable, "-I", "-c", _WORK, f"{share:.4f}"]) as process:
+        try:
+            yield lambda: 0
+        finally:
+            process.kill()
+
+
 def _side(
-    plan: LookingPlan, page: Callable[[], AbstractContextManager[Shown]], open_s: float, setting: Setting, step: Step
+    plan: LookingPlan, page: Page, open_s: float, note: Callable[[float], None], setting: Setting, step: Step
 ) -> list[Sample]:
-    """A saturated hop, while a page shows something; with it, how many pictures a second were shown meanwhile."""
+    """A saturated hop, while a page shows something; with it, how many pictures a second were shown meanwhile, and how
+    much of a core that took, which is noted."""
     step = after(step, open_s)
-    with page() as pictures, running(setting, TAILRACE) as (switch, sockets):
-        step(START_SECONDS / 2)
-        before, began = pictures(), time.monotonic()
-        samples = saturate(setting, switch, sockets, plan, after(step, START_SECONDS / 2))
-        each_second = (pictures() - before) / (time.monotonic() - began)
-    return [replace(each, figures={**each.figures, "pictures_per_s": round(each_second, 2)}) for each in samples]
+    with page() as pictures:
+        lookers = descendants(os.getpid())
+        with running(setting, TAILRACE) as (switch, sockets):
+            step(START_SECONDS / 2)
+            watched = _Watched(lookers, after(step, START_SECONDS / 2))
+            before, began = pictures(), time.monotonic()
+            samples = saturate(setting, switch, sockets, plan, watched.step)
+            each_second = (pictures() - before) / (time.monotonic() - began)
+    note(watched.share)
+    figures = {"pictures_per_s": round(each_second, 2), "page_percent": round(100 * watched.share, 2)}
+    return [replace(each, figures={**each.figures, **figures}) for each in samples]
+
+
+class _Watched:
+    """What processes take of a core while the hop is measured: from the first step to the last."""
+
+    def __init__(self, processes: Sequence[int], step: Step) -> None:
+        self._processes, self._step = processes, step
+        self._seen: list[tuple[float, float]] = []
+
+    def step(self, done: float) -> None:
+        self._seen.append((time.monotonic(), sum(map(cpu_seconds, self._processes))))
+        self._step(done)
+
+    @property
+    def share(self) -> float:
+        (began, before), (ended, now) = self._seen[0], self._seen[-1]
+        return (now - before) / (ended - began) if ended > began else 0.0

@@ -514,7 +514,7 @@ def dashboard(
     ] = False,
     hop: Annotated[
         int,
-        typer.Option(metavar="PAIRS", help="Instead: a hop with the page open, of a record, and without, in turn."),
+        typer.Option(metavar="PAIRS", help="Instead: a hop with the page open, and three others without, in turn."),
     ] = 0,
     as_json: JsonOption = False,
 ) -> None:
@@ -533,8 +533,8 @@ def dashboard(
     heap (after a collection) and the server's memory were before, halfway and after.
 
     --hop measures what looking costs the switch: cycles a packet of a saturated hop as in `bench hop`, with the page
-    open ÷ with the page playing a record of it ÷ without, in turn. On two CPUs the page shares the guests', so packets
-    a second say nothing of the switch; a record takes as much of that CPU, but nobody reads the switch's counters.
+    open, in turn with the page playing a record of it, a process that reads nothing but takes as much CPU, and no page.
+    On two CPUs the page shares the guests', so packets a second say nothing of the switch.
     """
     if hop:
         finish(
@@ -543,8 +543,8 @@ def dashboard(
             partial(
                 comparison_table,
                 title="One hop with the dashboard's page open, and without",
-                columns=[CYCLES, Column("pictures_per_s", "pictures/s")],
-                notes=[CYCLES_NOTE, "pictures/s: how often the page showed new figures meanwhile."],
+                columns=[CYCLES, Column("pictures_per_s", "pictures/s"), Column("page_percent", "% of a core")],
+                notes=[CYCLES_NOTE, "pictures/s: new figures shown meanwhile; % of a core: by server and browser."],
             ),
             as_json=as_json,
         )

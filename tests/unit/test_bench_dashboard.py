@@ -21,7 +21,7 @@ from tailrace.bench import dashboard, looking
 from tailrace.bench.netdata import Netdata, number_of
 from tailrace.bench.own_node import resident_mib
 from tailrace.errors import Failure, Mistake
-from tailrace.process.process import identify
+from tailrace.process.process import cpu_seconds, descendants, identify
 from tailrace.state.record import Process
 
 
@@ -137,10 +137,24 @@ def test_what_cannot_be_measured(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_the_hop_is_measured_with_and_without_the_page(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr(looking, "CHROMIUM", "/usr/bin/chromium")
     plan = looking.LookingPlan(pairs=3, seconds=1.0)
-    assert [side.name for side in plan.sides(tmp_path, tmp_path)] == [looking.OPEN, looking.RECORD, looking.NONE]
-    cycles = {looking.OPEN: 102.0, looking.RECORD: 100.0, looking.NONE: 50.0}
+    sides = [looking.OPEN, looking.RECORD, looking.BUSY, looking.NONE]
+    assert [side.name for side in plan.sides(tmp_path, tmp_path)] == sides
+    cycles = dict(zip(sides, (102.0, 100.0, 25.5, 50.0), strict=True))
     figures = {name: {"cycles_per_packet": value} for name, value in cycles.items()}
-    assert [ratio.of(figures) for ratio in looking.RATIOS] == [1.02, 2.04]
+    assert [ratio.of(figures) for ratio in looking.RATIOS] == [1.02, 4.0, 2.04]
+
+
+def test_a_process_is_as_busy_as_the_page_was() -> None:
+    before = set(descendants(os.getpid()))
+    with looking._busy(0.05) as pictures:
+        (busy,) = set(descendants(os.getpid())) - before
+        watched = looking._Watched([busy], lambda _: None)
+        deadline = time.monotonic() + 60
+        while cpu_seconds(busy) < 0.1 and time.monotonic() < deadline:
+            watched.step(0.0)
+            time.sleep(0.1)
+        assert pictures() == 0 and 0 < watched.share < 1
+    assert identify(busy) is None
 
 
 def test_a_record_is_played_from_where_a_switch_is_seen(tmp_path: Path) -> None:
