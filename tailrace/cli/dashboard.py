@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import json
+import socket
 import sys
 from dataclasses import dataclass
 from getpass import getpass
@@ -62,7 +63,7 @@ def dashboard(options: DashboardOptions) -> int:
         recorder, record = _record(options)
         if certificate is None and not ip_address(address.partition("%")[0]).is_loopback:
             note("the link and all that is shown cross the network unencrypted; use --certificate, or `ssh -L`")
-        url = f"{'https' if certificate else 'http'}://{authority(host, port)}/"
+        url = f"{'https' if certificate else 'http'}://{authority(_named(host, address), port)}/"
         said = {"link": f"{url}?token={token}", "url": url, "token": token, "port": port}
         print_line(json.dumps(said) if options.as_json else f"Dashboard at {said['link']}")
         sys.stdout.flush()
@@ -73,6 +74,11 @@ def dashboard(options: DashboardOptions) -> int:
         shown = Shown(sampler, Events(folder), places, rules, options.control, recorder, passwords, remotes)
         server(shown, token, host, certificate).run(sockets=[listening])
     return 0
+
+
+def _named(host: str, address: str) -> str:
+    """What a link has: of all addresses together none leads here from elsewhere, but this machine's name does."""
+    return socket.gethostname() if ip_address(address.partition("%")[0]).is_unspecified else host
 
 
 def _certificate(options: DashboardOptions) -> Certificate | None:

@@ -91,6 +91,15 @@ class Remote(BaseModel):
                 error = failed
         raise error
 
+    def check(self) -> None:
+        """Raises Mistake if its certificate cannot be read."""
+        try:
+            _ = self._context  # which reads it
+        except ssl.SSLError as error:
+            raise Mistake(f"{self.name}: {self.certificate}: not a certificate in PEM form ({error})") from None
+        except OSError as error:
+            raise Mistake(f"{self.name}: {self.certificate}: {error.strerror}") from None
+
     @cached_property
     def _context(self) -> ssl.SSLContext | None:
         """Made once: that reads all certificates that the system knows."""
@@ -131,6 +140,8 @@ def read_nodes(file: Path) -> tuple[Remote, ...]:
     found = read_yaml(file, TypeAdapter(Annotated[tuple[Remote, ...], Field(max_length=MOST)]))
     if len({each.name for each in found}) < len(found):
         raise Mistake(f"{file}: two nodes have one name")
+    for each in found:
+        each.check()
     return found
 
 

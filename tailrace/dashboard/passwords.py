@@ -62,6 +62,10 @@ class Passwords:
 
     def __init__(self, file: Path) -> None:
         """Raises Mistake."""
+        if not file.exists():
+            raise Mistake(
+                f"{file}: No such file; `tailrace dashboard --password-file {file} --set-password NAME` makes it"
+            )
         self._people = _read(file)
         self._nobody = secrets.token_bytes(16), b""
         self._key = secrets.token_bytes(32)

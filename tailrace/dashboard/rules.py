@@ -6,10 +6,12 @@
 from __future__ import annotations
 
 import json
+import re
 import sys
 from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Annotated, Literal, get_args
+from urllib.parse import urlsplit
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, TypeAdapter
 
@@ -21,8 +23,12 @@ When = Literal["loss", "out-of-sequence", "drift", "port-down", "node-failed", "
 
 
 def _web(url: str) -> str:
-    if not url.startswith(("http://", "https://")):
-        raise ValueError("expected http://… or https://…")
+    try:
+        usable = re.fullmatch(r"https?://[^/?#\s]+[!-~]*", url) is not None and urlsplit(url).port != 0
+    except ValueError:  # a port that is none
+        usable = False
+    if not usable:
+        raise ValueError("expected http://… or https://…, an address without spaces")
     return url
 
 

@@ -10,6 +10,7 @@ import time
 import urllib.error
 import urllib.request
 from collections.abc import Mapping, Sequence
+from http.client import HTTPException
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -74,6 +75,8 @@ class Webhooks:
         except urllib.error.HTTPError as error:
             error.close()
             return f"it answers {error.code}"
+        except HTTPException:
+            return "it does not speak HTTP"
         except (OSError, ValueError) as error:
             return str(getattr(error, "reason", error))
 

@@ -24,7 +24,7 @@ from hypothesis import given
 from hypothesis import strategies as some
 from served_dashboard import BEARER, FACTS, RATES, TOKEN, Heard, MadeUp, Tables, ask, at, hop, queue, served
 
-from tailrace.cli.dashboard import DashboardOptions, dashboard
+from tailrace.cli.dashboard import DashboardOptions, _named, dashboard
 from tailrace.dashboard import server
 from tailrace.dashboard.access import token_of
 from tailrace.dashboard.alarms import Alarms
@@ -590,6 +590,13 @@ def test_where_it_cannot_listen(monkeypatch: pytest.MonkeyPatch, tmp_path: Path)
     for wrong in ("9753", "127.0.0.1:", ":9753", "127.0.0.1:99999"):
         with pytest.raises(Mistake, match="--listen"):
             dashboard(DashboardOptions(wrong, None))
+
+
+def test_a_link_that_leads_here_from_elsewhere() -> None:
+    for everywhere in ("0.0.0.0", "::"):
+        assert _named(everywhere, everywhere) == socket.gethostname()
+    assert _named("lab-1", "192.0.2.1") == "lab-1"
+    assert _named("fe80::1%eth0", "fe80::1%eth0") == "fe80::1%eth0"
 
 
 def test_programs_are_told_where_it_is(tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import socket
 import threading
 import time
 from collections.abc import Iterator
@@ -163,6 +164,24 @@ def test_a_webhook_that_does_not_take_it_is_said(told: tuple[str, type[Told]], m
     assert "secret" not in json.dumps(hooks.failures)
 
 
+def test_a_webhook_that_speaks_no_http_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(webhook, "_PAUSES", (0.0,))
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        hooks = webhook.Webhooks([f"http://127.0.0.1:{listening.getsockname()[1]}/"])
+        for number in range(2):
+            hooks.tell(DIED)
+            connection, _ = listening.accept()
+            with connection:
+                connection.recv(4096)
+                connection.sendall(b"220 mail.example ESMTP\r\n")
+            deadline = time.monotonic() + 20
+            while not hooks.failures and time.monotonic() < deadline:
+                time.sleep(0.02)
+            [failure] = hooks.failures.values()
+            assert failure["kind"] == "webhook: it does not speak HTTP", f"alarm {number}: it is told of the next, too"
+            hooks.failures = {}
+
+
 def test_the_file_and_its_schema(tmp_path: Path) -> None:
     assert SCHEMA.read_text() == schema_text(), "run `python -m tailrace.dashboard.rules > docs/alarms.schema.json`"
     text = "rules:\n- {when: loss, about: voice*, above: 10}\nwebhooks:\n- url: https://example.org/hook\n"
@@ -178,6 +197,8 @@ def test_the_file_and_its_schema(tmp_path: Path) -> None:
         ("[1", "not YAML"), ("rules: [{when: 2026-99-99}]", "not YAML: a date or a number that there is not"),
         ("rules: " + "[" * 5000, "not YAML: nested too deeply"), ("rules: !!int ''", "not YAML: a date or a number"),
         ("webhooks: [{url: 'file:///etc/passwd'}]", "webhooks.0.url: expected http://"), ("- a", "the file"),
+        ("webhooks: [{url: 'http://a b'}]", "an address without spaces"),
+        ("webhooks: [{url: 'http://a:x/'}]", "webhooks.0.url: expected http://"),
         ("rules: [{when: loss, above: -1}]", "rules.0.above: expected greater"),
     ):  # fmt: skip
         file.write_text(wrong)

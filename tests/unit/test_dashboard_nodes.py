@@ -91,6 +91,13 @@ def test_the_list(tmp_path: Path) -> None:
         with pytest.raises(Mistake, match=where) as raised:
             read_nodes(file)
         assert TOKEN not in str(raised.value)
+    signed = f"- {{name: a, url: 'https://h', token: {TOKEN}, certificate: {file}}}"
+    file.write_text(signed)
+    with pytest.raises(Mistake, match=r"a: .*not a certificate in PEM form"):
+        read_nodes(file)
+    file.write_text(signed.replace(str(file), "none.pem"))
+    with pytest.raises(Mistake, match=r"a: none\.pem: No such file"):
+        read_nodes(file)
     file.write_text("")
     assert read_nodes(file) == ()
     file.chmod(0o644)

@@ -75,7 +75,7 @@ def test_what_is_no_file_of_passwords(file: Path, tmp_path: Path) -> None:
     file.write_text("ada:secret\n")
     with pytest.raises(Mistake, match="NAME:SALT:HASH"):
         Passwords(file)
-    with pytest.raises(Mistake, match="No such file"):
+    with pytest.raises(Mistake, match=r"No such file; .* --set-password NAME"):
         Passwords(tmp_path / "none")
     with pytest.raises(Mistake, match="at least 12"):
         set_password(tmp_path / "new", "ada", "short")
