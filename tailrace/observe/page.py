@@ -85,9 +85,14 @@ class Page:
             )
         if size % 8 or offset + size * slots > len(self._map):
             raise Failure(f"{path}: not a whole page of counters")
-        schema = json.loads(self._map[_SCHEMA_OFFSET : _SCHEMA_OFFSET + length])
-        self._kinds: dict[int, str] = {number: kind for kind, number in schema["kinds"].items()}
-        self._fields: dict[str, list[str | None]] = {kind: list(schema[kind]) for kind in schema["kinds"]}
+        try:
+            schema = json.loads(self._map[_SCHEMA_OFFSET : _SCHEMA_OFFSET + length])
+            self._kinds: dict[int, str] = {number: kind for kind, number in schema["kinds"].items()}
+            self._fields: dict[str, list[str | None]] = {kind: list(schema[kind]) for kind in schema["kinds"]}
+        except (ValueError, LookupError, TypeError, AttributeError):
+            raise Failure(f"{path}: a page of counters whose schema cannot be read") from None
+        if any(_SLOT.size + 8 * len(fields) > size for fields in self._fields.values()):
+            raise Failure(f"{path}: a page of counters whose slots are too small for what is counted")
         self._values = {kind: struct.Struct(f"<{len(fields)}Q") for kind, fields in self._fields.items()}
         self._offset, self._size, self._slots = offset, size, slots
         self._words = memoryview(self._map)[offset : offset + size * slots].cast("Q")

@@ -194,7 +194,29 @@ def test_a_few_counters_of_the_page_as_they_are_now(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "content", [b"", b"short", b"x" * 5000, b"TAILRACE" + struct.pack("<IIIIII", 2, 2, 64, 72, 9, 9)]
+    "content",
+    [
+        b"",
+        b"short",
+        b"x" * 5000,
+        b"TAILRACE" + struct.pack("<IIIIII", 2, 2, 64, 72, 9, 9),
+        *(
+            b"TAILRACE"
+            + struct.pack("<IIIIII", 2, len(schema), 4096, 72, 1, 1).ljust(56, b"\0")
+            + schema.ljust(8192, b"\0")
+            for schema in (
+                b"{",
+                b"\xff",
+                b"[]",
+                b"{}",
+                b'{"kinds": 7}',
+                b'{"kinds": {"hop": []}, "hop": []}',
+                b'{"kinds": {"hop": 1}}',
+                b'{"kinds": {"hop": 1}, "hop": 7}',
+                b'{"kinds": {"hop": 1}, "hop": ["a", "b"]}',
+            )
+        ),
+    ],
 )
 def test_what_is_no_page_is_refused(tmp_path: Path, content: bytes) -> None:
     path = tmp_path / "page"
