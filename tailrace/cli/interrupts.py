@@ -103,6 +103,14 @@ def interrupts(
             help="Record as --causes, and write a trace of the slowest for Perfetto; FILE.txt: as text.",
         ),
     ] = None,
+    functions: Annotated[
+        bool,
+        typer.Option(
+            "--functions",
+            help="With --trace: also which functions of the kernels the slowest interrupt so far went through. It "
+            "slows interrupts down.",
+        ),
+    ] = False,
     beside: Annotated[
         str | None,
         typer.Option(metavar="LIST", help="Machines of the spec that receive nothing: in turn stress-ng runs in them."),
@@ -138,6 +146,7 @@ def interrupts(
     sudo tailrace measure interrupts --path timer         # how late receivers' own timers wake them
     sudo tailrace measure interrupts --causes             # and why the slowest were slow
     sudo tailrace measure interrupts --trace trace.json   # the same, for https://ui.perfetto.dev
+    sudo tailrace measure interrupts --trace trace.txt --functions   # and the kernels' functions, as text
     sudo tailrace measure interrupts examples/consolidation.yaml --beside office --budget 50us
     sudo tailrace measure interrupts --resume runs/2026-11-21-143005-interrupts
 
@@ -148,11 +157,13 @@ def interrupts(
     """
 
     def call() -> int:
+        if functions and trace is None:
+            raise Mistake("--functions: expected --trace FILE beside it, which shows them")
         if resume is not None:
             _check_no_more(context)
             folder = find_folder(resume, runs)
             before, done = _left_of(folder, traced=trace is not None)
-            return _measure(before, done, trace, runs, resume=folder, as_json=as_json)
+            return _measure(before, done, trace, runs, functions=functions, resume=folder, as_json=as_json)
         guests = dict(GUESTS) if spec is None else _machines_of(spec)
         neighbours = [] if beside is None else _neighbours(beside, {} if spec is None else guests)
         for each in neighbours:
@@ -181,17 +192,19 @@ def interrupts(
             _seconds("--duration", duration),
         )
         asked = InterruptPlan(plan, receivers, neighbours, image, causes or trace is not None)
-        return _measure(asked, 0, trace, runs, as_json=as_json)
+        return _measure(asked, 0, trace, runs, functions=functions, as_json=as_json)
 
     raise typer.Exit(run_command(call))
 
 
 def _check_no_more(context: typer.Context) -> None:
     """With --resume nothing else is said but what does not change the run. Raises Mistake."""
-    others = set(context.params) - {"resume", "trace", "runs", "as_json"}
+    others = set(context.params) - {"resume", "trace", "functions", "runs", "as_json"}
     sources = filter(None, map(context.get_parameter_source, others))
     if any(each.name == "COMMANDLINE" for each in sources):
-        raise Mistake("--resume continues the run as it began; expected no other settings with it but --trace")
+        raise Mistake(
+            "--resume continues the run as it began; expected no other settings with it but --trace and --functions"
+        )
 
 
 def _left_of(path: Path, *, traced: bool) -> tuple[InterruptPlan, int]:
@@ -216,7 +229,14 @@ def _left_of(path: Path, *, traced: bool) -> tuple[InterruptPlan, int]:
 
 
 def _measure(
-    plan: InterruptPlan, done: int, trace: Path | None, runs: Path, *, resume: Path | None = None, as_json: bool
+    plan: InterruptPlan,
+    done: int,
+    trace: Path | None,
+    runs: Path,
+    *,
+    functions: bool,
+    resume: Path | None = None,
+    as_json: bool,
 ) -> int:
     """What is left after so many slices."""
     if trace is not None:
@@ -246,6 +266,7 @@ def _measure(
             report,
             causes=plan.causes,
             trace=trace,
+            functions=functions,
             beside=plan.beside,
         )
 

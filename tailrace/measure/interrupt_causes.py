@@ -12,6 +12,7 @@ from typing import Any
 from tailrace.errors import Failure
 from tailrace.measure.cause_meter import CauseMeter, Passage
 from tailrace.measure.causes import Holders, Poller
+from tailrace.measure.function_trace import FunctionPaths
 from tailrace.measure.guest_recorder import GuestRecorder
 from tailrace.measure.hops import Part, Sighting
 from tailrace.measure.interrupt_trace import Slow
@@ -35,6 +36,8 @@ class InterruptCauses(CauseMeter):
     have written over what is asked for."""
     faults: list[str] = field(default_factory=list)
     """Why it could not be asked any more."""
+    paths: FunctionPaths | None = None
+    """Who knows the functions that the slowest so far went through, where that is asked for."""
     _slowest: dict[int, Sighting] = field(default_factory=dict)
     """By the interrupt's number."""
     _missed: int = 0
@@ -47,6 +50,10 @@ class InterruptCauses(CauseMeter):
     """In the guest: events that its kernel could not deliver so far, and how exactly its times are known."""
     _lost_inside_before: int = 0
     _next_question: float = 0.0
+    _worst: int = 0
+    """Cycles that the slowest of all slices took."""
+    _functions: dict[int, Sequence[Event]] = field(default_factory=dict)
+    """Of those that were the slowest so far. By the interrupt's number."""
 
     @property
     def pollers(self) -> dict[str, Poller]:
@@ -56,6 +63,7 @@ class InterruptCauses(CauseMeter):
         super().begin()
         self._slowest.clear()
         self._inside.clear()
+        self._functions.clear()
         self._missed, self._offset = 0, None
         self._lost_inside_before = self._lost
         self._next_question = time.monotonic() + self.pause
@@ -67,6 +75,10 @@ class InterruptCauses(CauseMeter):
         self._slowest = {each.sequence: each for each in slowest}
         self._missed = int(found["slowest_missed"])
         self._offset = found.get("clock_offset")
+        if self.paths is not None and slowest and slowest[0].received - slowest[0].sent > self._worst:
+            worst = slowest[0]
+            self._worst = worst.received - worst.sent
+            self._functions[worst.sequence] = self.paths.take(worst.sent, worst.received, self._offset)
         self.look(slowest)
         if time.monotonic() >= self._next_question:
             self._ask()
@@ -119,4 +131,5 @@ class InterruptCauses(CauseMeter):
             sighting = self._slowest[frame.sequence]
             evidence = self._kept[sighting.key]
             if evidence is not None:
-                yield Slow(self.poller, frame, sighting.sent, sighting.received, evidence.events, inside)
+                events = [*evidence.events, *self._functions.get(frame.sequence, ())]
+                yield Slow(self.poller, frame, sighting.sent, sighting.received, events, inside)

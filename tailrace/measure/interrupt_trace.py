@@ -16,6 +16,7 @@ from typing import Any
 
 from tailrace.errors import Failure, Mistake
 from tailrace.measure.causes import Poller
+from tailrace.measure.function_trace import FUNCTION
 from tailrace.observe.recording import Event
 from tailrace.report.figures import microseconds
 from tailrace.report.html import plain_file
@@ -164,6 +165,10 @@ class _Tracks:
                 about = {"thread": id_, "priority": extra} if kind == "task" else {"line": id_}
                 self._add(_cpu(cpu, inside), _CPU_TRACKS[kind], _Slice(begin, end, name or kind, kind, about))
                 continue
+            if kind == FUNCTION:
+                about = {"depth": extra}
+                self._add(_cpu(cpu, inside), f"functions of thread {id_}", _Slice(begin, end, name, kind, about))
+                continue
             whose = slow.whose(event)
             if whose is not None and kind in _STATES:
                 self._add(_process(whose), _STATE, _Slice(begin, end, kind, kind, {}))
@@ -235,6 +240,8 @@ def _lines(slow: Slow, hz: int) -> Iterator[str]:
         if event.kind in _CPU_TRACKS:
             number = f" (thread {event.id})" if event.kind == "task" else f" {event.id}" if event.id else ""
             where, what = _cpu(event.cpu, event.inside), f"{event.kind} {event.name}{number}"
+        elif event.kind == FUNCTION:
+            where, what = _cpu(event.cpu, event.inside), f"{'  ' * event.extra}{event.name}() of thread {event.id}"
         elif whose is not None:
             where, what = _process(whose), " ".join(filter(None, (event.kind, event.name)))
         else:

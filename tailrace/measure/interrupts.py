@@ -26,6 +26,7 @@ from tailrace.functions.runtime import Instance
 from tailrace.measure.beside import BOOT_SECONDS, Guest, Loads, Neighbour
 from tailrace.measure.causes import Poller
 from tailrace.measure.discipline import Watched, source
+from tailrace.measure.function_trace import FunctionPaths, FunctionTracer
 from tailrace.measure.guest_recorder import GuestRecorder
 from tailrace.measure.host.plan import HostPlan
 from tailrace.measure.host.run import elapsed, measure_host
@@ -188,6 +189,8 @@ class Side:
         if self.causes is not None:
             for fault in self.causes.faults:
                 yield f"{self.side}: what its guest did is not known from then on: {fault}"
+            for fault in self.causes.paths.faults if self.causes.paths is not None else ():
+                yield f"{self.side}: functions are not traced any more from then on, {fault}"
             if self.causes.guest is not None:
                 for what, why in self.causes.guest.lacks.items():
                     yield f"{what} cannot be recorded in {self.side}: {why}"
@@ -318,6 +321,19 @@ class Side:
         )
         if trace is not None:
             self.trace, trace.hz = trace, hz
+
+    def trace_functions(self, here: FunctionTracer | None) -> None:
+        """From now on the functions are known that the slowest interrupt so far went through: of this host's kernel by
+        that tracer, of the machine's by its own; why these cannot be is to be said. After `record()`."""
+        assert self.causes is not None and self._launcher is not None
+        inside = None
+        if self.guest is not None:
+            try:
+                with self.going():
+                    inside = FunctionTracer.inside(self.side, agent.beside(self._launcher.log(self.side)))
+            except Failure as error:
+                self.remarks.append(f"{self.side}: the functions of its kernel are not traced: {error}")
+        self.causes.paths = FunctionPaths(self.causes.hz, here, inside)
 
     def _watch_follower(self, seconds: float) -> None:
         """Where who follows the priority has ended, the planned one is given back, and it is started again; what was
@@ -463,10 +479,12 @@ def measure_interrupts(
     *,
     causes: bool = False,
     trace: Path | None = None,
+    functions: bool = False,
     beside: Sequence[Neighbour] = (),
 ) -> None:
     """All sides in turn, as the plan has it; with `causes` also why the slowest interrupts were slow, with `trace` all
-    that is known of these in a file there. `beside` are the machines of the load of this name.
+    that is known of these in a file there, with `functions` also those of kernels that the slowest went through.
+    `beside` are the machines of the load of this name.
 
     Raises Failure, Mistake.
     """
@@ -505,6 +523,11 @@ def measure_interrupts(
                 folder.note(note)
             for side in sides:
                 side.record(recorder, core, traced)
+            if functions:
+                here = _functions_here(launcher, core, folder)
+                for side in sides:
+                    report.stage(f"tracing functions of {side.side}", side.start_seconds)
+                    side.trace_functions(here)
         look()
         try:
             measure_host(
@@ -514,3 +537,12 @@ def measure_interrupts(
             folder.note_anew(notes_of(sides, beside, part))
             if traced is not None and trace is not None:
                 traced.write(trace)
+
+
+def _functions_here(launcher: Launcher, core: int, folder: RunFolder) -> FunctionTracer | None:
+    """This host's tracer of functions on that CPU, until the session ends; why there is none is noted."""
+    try:
+        return FunctionTracer.here(launcher, core)
+    except Failure as error:
+        folder.note(f"the functions of this host's kernel are not traced: {error}")
+        return None

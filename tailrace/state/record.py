@@ -501,9 +501,23 @@ class TakenFunction(Thing):
         return give_back(self, Tree())
 
 
+@dataclass(frozen=True)
+class ArmedTracer(Thing):
+    """This kernel's tracer of functions, armed."""
+
+    kind = "function tracer"
+    note: str
+    """The file with what was set before."""
+
+    def undo(self) -> str | None:
+        from tailrace.state.function_tracer import disarm_here
+
+        return disarm_here(self.note)
+
+
 _EVERY: tuple[type[Thing], ...] = (
     Process, FilePath, Claimed, Folder, HugePages, Cgroup, Scope, MachineFile, VfioFile, Follower, RealTimeGroups,
-    Container, Domain, Tap, Namespace, Offloads, MadeFunctions, TakenFunction,
+    Container, Domain, Tap, Namespace, Offloads, MadeFunctions, TakenFunction, ArmedTracer,
 )  # fmt: skip
 _KINDS = {kind.kind: kind for kind in _EVERY}
 

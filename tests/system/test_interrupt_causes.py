@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 from pathlib import Path
 
@@ -51,6 +52,17 @@ def test_a_trace_shows_what_held_interrupts_up(command: Command, binaries: Path)
             shown = slow[f"interrupt {frame.sequence}"]
             assert shown.end - shown.ts == pytest.approx(frame.latency_us, abs=0.01)
             assert any(each.ts < shown.end and each.end > shown.ts for each in hogs)
+
+
+def test_functions_of_this_hosts_kernel_are_traced_or_a_note_says_why_not(command: Command) -> None:
+    path = command.folder / "trace.json"
+    words = ("--sides", "native", "--duration", "1s", "--trace", path, "--functions", "--json")
+    run = json.loads(command("measure", "interrupts", *words).stdout)
+    assert run["valid"], run["reason"]
+    traced = any(each.track.startswith("functions of thread ") for each in read_trace(path))
+    notes = [note for note in run["notes"] if note.startswith("the functions of this host's kernel are not traced: ")]
+    assert bool(notes) != traced
+    assert not (command.run / "functions").exists()
 
 
 @pytest.mark.whole

@@ -87,6 +87,7 @@ def test_intervals_that_are_late_or_missed_are_counted(command: Command) -> None
         (("--tti", "--budget", "soon"), "--budget"),
         (("--cpu", "4096"), "is not available"),
         (("--trace", "missing/trace.json"), "there is no folder missing"),
+        (("--functions",), "--functions: expected --trace FILE beside it"),
         (("--sides", "tuned", "--image", "missing"), "there is no image 'missing'"),
         (("--path", "timer", "--tti"), "--path timer and --tti: a receiver's own clock knows no TAI"),
         (("--path", "air"), "'air' is unknown; expected msix, vring, ipi, timer"),

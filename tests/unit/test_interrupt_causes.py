@@ -168,3 +168,23 @@ def test_what_is_not_known_of_the_guest_is_counted_and_a_fault_is_kept() -> None
     causes, found = inside(Guest(fails=True), 1000, 2000)
     assert causes.faults == ["it does not answer"] and causes.guest is None
     assert found.unexamined_inside == 1 and len(found.frames) == 1
+
+
+def test_of_the_slowest_so_far_the_functions_are_known_too() -> None:
+    asked: list[tuple[int, int, int | None]] = []
+    function = Event(1100, 1200, 0, "function", 41, "schedule", 0, "native")
+
+    def take(raised: int, arrived: int, offset: int | None) -> list[Event]:
+        asked.append((raised, arrived, offset))
+        return [function]
+
+    causes = made()
+    causes.paths = SimpleNamespace(take=take)  # type: ignore[assignment]
+    causes.note({**FOUND, "slowest": [[5, 1000, 1500], [6, 2000, 2010]], "clock_offset": 77})
+    causes.note({**FOUND, "slowest": [[5, 1000, 1500], [7, 3000, 3400]], "clock_offset": 77})
+    assert asked == [(1000, 1500, 77)]
+    slow = {each.frame.sequence: function in each.events for each in causes.slow(causes.explain())}
+    assert slow == {5: True, 6: False, 7: False}
+    causes.begin()  # the next slice: what was slowest before still counts
+    causes.note({**FOUND, "slowest": [[5, 5000, 5500]]})
+    assert len(asked) == 1 and not any(function in each.events for each in causes.slow(causes.explain()))

@@ -154,3 +154,26 @@ def test_as_text_it_is_in_the_order_of_time(tmp_path: Path) -> None:
         ["-100.000", "400.000", "receiver", "tuned,", "thread", "9:", "asleep"],
         ["100.000", "200.000", "machine", "tuned,", "CPU", "0:", "task", "hog", "(thread", "9)"],
     ]
+
+
+def test_functions_stand_on_tracks_of_their_threads_as_deep_as_they_were_called(tmp_path: Path) -> None:
+    events = (
+        Event(1100, 1300, 0, "function", 41, "schedule", 0, "tuned"),
+        Event(1150, 1200, 0, "function", 41, "enqueue_task_rt", 1, "tuned"),
+        Event(1000, 1250, 0, "function", 0, "schedule_idle", 0, "tuned"),
+        Event(1050, 1060, 1, "function", 9, "eventfd_signal", 0),
+    )
+    one = slow(5, 1000, 1500, *events, receiver=TUNED)
+    found = {(each.process, each.track, each.name) for each in drawn(tmp_path, one) if "functions" in each.track}
+    assert found == {
+        ("machine tuned, CPU 0", "functions of thread 41", "schedule"),
+        ("machine tuned, CPU 0", "functions of thread 41", "enqueue_task_rt"),
+        ("machine tuned, CPU 0", "functions of thread 0", "schedule_idle"),
+        ("CPU 1", "functions of thread 9", "eventfd_signal"),
+    }
+    trace = Trace(HZ)
+    trace.add([one])
+    assert [line[29:] for line in trace.text().splitlines()[-2:]] == [
+        "machine tuned, CPU 0: schedule() of thread 41",
+        "machine tuned, CPU 0:   enqueue_task_rt() of thread 41",
+    ]
