@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from hypothesis import given
@@ -13,6 +14,7 @@ from tailrace.errors import Failure
 from tailrace.measure.function_trace import MOST_DEPTH, MOST_LINES, FunctionPaths, FunctionTracer, read_functions
 from tailrace.observe.recording import Event
 from tailrace.state.function_tracer import disarming
+from tailrace.state.record import ArmedTracer
 
 HZ = 2_000_000_000
 BEGIN, END = 5_000_000_000, 5_010_000_000
@@ -112,6 +114,31 @@ def test_one_that_cannot_be_asked_any_more_is_left_alone_and_the_other_goes_on()
     assert len(paths.take(BEGIN, END, 0)) == 5
     assert paths.faults == ["of its guest: it does not answer"] and paths.machine is None
     assert len(paths.take(BEGIN, END, 0)) == 5 and len(paths.faults) == 1
+
+
+@pytest.mark.parametrize("works", [True, False])
+def test_of_this_host_it_is_on_record_before_it_is_armed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, works: bool
+) -> None:
+    done: list[str] = []
+
+    def add(thing: ArmedTracer) -> None:
+        done.append(f"recorded {Path(thing.note).name}")
+
+    def arm(tracer: FunctionTracer) -> None:
+        done.append(f"armed {tracer.cpu}")
+        if not works:
+            raise Failure("its kernel has no tracer function_graph")
+
+    monkeypatch.setattr(FunctionTracer, "arm", arm)
+    state = SimpleNamespace(folder=tmp_path, add=add, undo=lambda _: done.append("undone"))
+    launcher = SimpleNamespace(state=state)
+    if works:
+        assert FunctionTracer.here(launcher, 1).machine == ""  # type: ignore[arg-type]
+    else:
+        with pytest.raises(Failure):
+            FunctionTracer.here(launcher, 1)  # type: ignore[arg-type]
+    assert done == ["recorded functions", "armed 1", *([] if works else ["undone"])]
 
 
 # --- the scripts, with files in place of a kernel's -----------------------------------------------------------------
