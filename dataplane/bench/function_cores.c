@@ -383,8 +383,12 @@ int main(int argc, char **argv)
 	buffers = forward.nb_queues * (BUFFERS + 1) - 1;
 	forward.pool = rte_pktmbuf_pool_create("frames", buffers, CACHE, 0, RTE_MBUF_DEFAULT_BUF_SIZE, SOCKET_ID_ANY);
 	if (forward.pool == NULL || open_function(kind) != 0 || forward_open(&forward, cores, nb_cores) != 0 ||
-	    open_ports() != 0 || !make_sources())
+	    open_ports() != 0)
 		return 1;
+	if (!make_sources()) {
+		log_error("there is no memory for the connections, or a queue has none of them");
+		return 1;
+	}
 	forward_start(&forward);
 	report(seconds);
 	return forward_end(&forward) == 0 ? 0 : 1;

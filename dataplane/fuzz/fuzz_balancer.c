@@ -94,12 +94,13 @@ static void check_connections(void)
 	for (unsigned i = 0; i < QUEUES; i++)
 		used += (unsigned)the_balancer.lanes[i].flows.used;
 	check(connections == used && connections <= CONNECTIONS);
-	for (uint32_t number = 1; number <= CONNECTIONS; number++) {
-		const struct connections *flows = &the_balancer.lanes[number % QUEUES].flows;
+	for (unsigned i = 0; i < QUEUES; i++) {
+		const struct connections *flows = &the_balancer.lanes[i].flows;
 		struct connection flow;
 
-		if (connections_copy(flows, (number + 1) / QUEUES, &flow))
-			check(flow.mark != 0 && balancer_set_counts(set, flow.mark).connections > 0);
+		for (uint32_t number = 1; number <= flows->most; number++)
+			if (connections_copy(flows, number, &flow))
+				check(flow.mark != 0 && balancer_set_counts(set, flow.mark).connections > 0);
 	}
 }
 

@@ -53,9 +53,9 @@ _COUNT = """(() => {
     document.querySelector("main"), {attributes: true, attributeFilter: ["data-time"]});
 })()"""
 #: Takes so much of a core, as the page does: ten times a second a piece.
-_WORK = """import sys, time
-share, began = float(sys.argv[1]), time.monotonic()
-while True:
+_WORK = """import os, sys, time
+share, parent, began = float(sys.argv[1]), int(sys.argv[2]), time.monotonic()
+while os.getppid() == parent:
     due = share * (time.monotonic() - began)
     while time.process_time() < due:
         pass
@@ -166,7 +166,8 @@ def _counted(page: Browser) -> Shown:
 @contextmanager
 def _busy(share: float) -> Iterator[Shown]:
     """A process that takes as much of a core."""
-    with subprocess.Popen([*_AMONG_POLLERS, sys.executable, "-I", "-c", _WORK, f"{share:.4f}"]) as process:
+    argv = [*_AMONG_POLLERS, sys.executable, "-I", "-c", _WORK, f"{share:.4f}", str(os.getpid())]
+    with subprocess.Popen(argv) as process:
         try:
             yield lambda: 0
         finally:

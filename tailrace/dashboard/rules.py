@@ -28,7 +28,7 @@ def _web(url: str) -> str:
     except ValueError:  # a port that is none
         usable = False
     if not usable:
-        raise ValueError("expected http://… or https://…, an address without spaces")
+        raise ValueError("expected http://… or https://…, in ASCII and without spaces (%20), and no port 0")
     return url
 
 

@@ -10,7 +10,7 @@ import time
 import urllib.error
 import urllib.request
 from collections.abc import Mapping, Sequence
-from http.client import HTTPException
+from http.client import BadStatusLine, HTTPException, RemoteDisconnected
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -75,9 +75,9 @@ class Webhooks:
         except urllib.error.HTTPError as error:
             error.close()
             return f"it answers {error.code}"
-        except HTTPException:
-            return "it does not speak HTTP"
-        except (OSError, ValueError) as error:
+        except BadStatusLine as error:
+            return "it ended the connection" if isinstance(error, RemoteDisconnected) else "it does not speak HTTP"
+        except (OSError, ValueError, HTTPException) as error:
             return str(getattr(error, "reason", error))
 
     def _failed(self, url: str, why: str) -> None:

@@ -89,7 +89,7 @@ class Page:
             schema = json.loads(self._map[_SCHEMA_OFFSET : _SCHEMA_OFFSET + length])
             self._kinds: dict[int, str] = {number: kind for kind, number in schema["kinds"].items()}
             self._fields: dict[str, list[str | None]] = {kind: list(schema[kind]) for kind in schema["kinds"]}
-        except (ValueError, LookupError, TypeError, AttributeError):
+        except (ValueError, LookupError, TypeError, AttributeError, RecursionError):
             raise Failure(f"{path}: a page of counters whose schema cannot be read") from None
         if any(_SLOT.size + 8 * len(fields) > size for fields in self._fields.values()):
             raise Failure(f"{path}: a page of counters whose slots are too small for what is counted")

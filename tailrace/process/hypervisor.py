@@ -54,7 +54,7 @@ _VCPU = re.compile(r"CPU (\d{1,3})/")
 _IDLE_SECONDS = 10
 _START_SECONDS = 20.0
 _ASK_SECONDS = 2.0
-_GIVE_BACK_SECONDS = 10.0
+_PATIENCE_SECONDS = 10.0
 """After which a reaper is asked again for daemons that do not answer."""
 _CONFIGURATION = """\
 unix_sock_dir = "{folder}"
@@ -157,7 +157,7 @@ def device_name(address: str) -> str:
 def give_back(address: str) -> str | None:
     """Gives a PCI device that libvirt has bound to vfio-pci back to its own driver; returns why that cannot be, or
     None. libvirt may learn of the end of the machine that had it a moment later."""
-    deadline = time.monotonic() + _GIVE_BACK_SECONDS
+    deadline = time.monotonic() + _PATIENCE_SECONDS
     while True:
         try:
             libvirt = library()
@@ -177,7 +177,8 @@ def end_machine(name: str) -> None:
     """Ends a machine, if there is one of this name; also where libvirt's daemon ends meanwhile and comes back. Raises
     Failure, Mistake."""
     libvirt = library()
-    for last in (False, True):
+    deadline = time.monotonic() + _PATIENCE_SECONDS
+    while True:
         if not (_PIDS / f"{name}.pid").exists():  # libvirt has forgotten it, or was never asked
             return
         if not _SYSTEMS.exists() and _half_started(name) and not _answers():
@@ -190,8 +191,12 @@ def end_machine(name: str) -> None:
             if error.get_error_code() in (libvirt.VIR_ERR_NO_DOMAIN, libvirt.VIR_ERR_OPERATION_INVALID):
                 _end_forgotten(name)
                 return
-            if last:
+            if time.monotonic() > deadline:
                 raise Failure(f"libvirt does not end it: {plain(str(error))}") from None
+        except Failure:
+            if time.monotonic() > deadline:
+                raise
+        time.sleep(0.1)
 
 
 def _end_forgotten(name: str) -> None:

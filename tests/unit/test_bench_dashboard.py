@@ -149,10 +149,11 @@ def test_a_process_is_as_busy_as_the_page_was() -> None:
     with looking._busy(0.05) as pictures:
         (busy,) = set(descendants(os.getpid())) - before
         watched = looking._Watched([busy], lambda _: None)
+        watched.step(0.0)
         deadline = time.monotonic() + 60
         while cpu_seconds(busy) < 0.1 and time.monotonic() < deadline:
-            watched.step(0.0)
             time.sleep(0.1)
+        watched.step(0.0)
         assert pictures() == 0 and 0 < watched.share < 1
     assert identify(busy) is None
 

@@ -214,6 +214,7 @@ def test_a_few_counters_of_the_page_as_they_are_now(tmp_path: Path) -> None:
                 b'{"kinds": {"hop": 1}}',
                 b'{"kinds": {"hop": 1}, "hop": 7}',
                 b'{"kinds": {"hop": 1}, "hop": ["a", "b"]}',
+                b"[" * 8000,
             )
         ),
     ],

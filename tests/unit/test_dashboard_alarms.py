@@ -164,7 +164,15 @@ def test_a_webhook_that_does_not_take_it_is_said(told: tuple[str, type[Told]], m
     assert "secret" not in json.dumps(hooks.failures)
 
 
-def test_a_webhook_that_speaks_no_http_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(
+    ("answer", "said"),
+    [
+        (b"220 mail.example ESMTP\r\n", "it does not speak HTTP"),
+        (b"", "it ended the connection"),
+        (b"HTTP/1.1 200 OK\r\nX: " + bytes(70_000), "got more than 65536 bytes when reading header line"),
+    ],
+)
+def test_a_webhook_that_gives_no_answer_is_said(monkeypatch: pytest.MonkeyPatch, answer: bytes, said: str) -> None:
     monkeypatch.setattr(webhook, "_PAUSES", (0.0,))
     with socket.create_server(("127.0.0.1", 0)) as listening:
         hooks = webhook.Webhooks([f"http://127.0.0.1:{listening.getsockname()[1]}/"])
@@ -173,12 +181,12 @@ def test_a_webhook_that_speaks_no_http_is_said(monkeypatch: pytest.MonkeyPatch) 
             connection, _ = listening.accept()
             with connection:
                 connection.recv(4096)
-                connection.sendall(b"220 mail.example ESMTP\r\n")
+                connection.sendall(answer)
             deadline = time.monotonic() + 20
             while not hooks.failures and time.monotonic() < deadline:
                 time.sleep(0.02)
             [failure] = hooks.failures.values()
-            assert failure["kind"] == "webhook: it does not speak HTTP", f"alarm {number}: it is told of the next, too"
+            assert failure["kind"] == f"webhook: {said}", f"alarm {number}: it is told of the next, too"
             hooks.failures = {}
 
 
@@ -197,7 +205,7 @@ def test_the_file_and_its_schema(tmp_path: Path) -> None:
         ("[1", "not YAML"), ("rules: [{when: 2026-99-99}]", "not YAML: a date or a number that there is not"),
         ("rules: " + "[" * 5000, "not YAML: nested too deeply"), ("rules: !!int ''", "not YAML: a date or a number"),
         ("webhooks: [{url: 'file:///etc/passwd'}]", "webhooks.0.url: expected http://"), ("- a", "the file"),
-        ("webhooks: [{url: 'http://a b'}]", "an address without spaces"),
+        ("webhooks: [{url: 'http://a b'}]", "in ASCII and without spaces"),
         ("webhooks: [{url: 'http://a:x/'}]", "webhooks.0.url: expected http://"),
         ("rules: [{when: loss, above: -1}]", "rules.0.above: expected greater"),
     ):  # fmt: skip
