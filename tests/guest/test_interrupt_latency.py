@@ -26,6 +26,7 @@ from injected_interrupts import (
 )
 from killed_run import killed_after_a_slice
 from running_node import REPOSITORY, Command, needs_a_node, wait_until
+from trace_events import read_trace
 
 from tailrace.functions import agent
 from tailrace.results.causes import Causes
@@ -84,6 +85,26 @@ def test_a_run_with_a_machine_that_was_killed_is_gone_on_with(command: Command) 
     assert set(found) == {"interrupt-native", "interrupt-tuned", "timer"}
     for name in ("interrupt-native", "interrupt-tuned"):
         assert found[name]["samples"] + found[name]["budget"]["missed"] == 400
+
+
+@pytest.mark.whole
+def test_the_functions_that_the_slowest_went_through_are_traced(command: Command) -> None:
+    """By the machine's own kernel; on this host by its kernel, or a note says why not."""
+    path = command.folder / "trace.json"
+    words = ("--sides", "tuned", "--period", "5ms", "--duration", "3s", "--trace", path, "--functions", "--json")
+    run = json.loads(command("measure", "interrupts", *words).stdout)
+    assert run["valid"], run["reason"]
+    found = read_trace(path)
+    functions = [each for each in found if each.track.startswith("functions of thread ")]
+    inside = [each for each in functions if each.process == "machine tuned, CPU 0"]
+    assert not [note for note in run["notes"] if note.startswith("tuned: ") and "functions" in note]
+    assert bool([note for note in run["notes"] if "of this host's kernel are not traced" in note]) != any(
+        each.process.startswith("CPU ") for each in functions
+    )
+    slow = [each for each in found if each.track == "the slowest interrupts"]
+    within = {each.name for each in inside for one in slow if each.ts < one.end and each.end > one.ts}
+    # The interrupt came, and its thread was woken.
+    assert {"handle_edge_irq", "try_to_wake_up"} <= within, within
 
 
 @pytest.mark.whole
