@@ -9,6 +9,7 @@
  *	guest_socket		the sockets of all ports, and the thread that reads them
  *	guest_connection	one front end: its messages as they arrive, answers, its end
  *	guest_protocol		what each message does
+ *	guest_unread		whether frames wait in the guest's rings
  *	guest_publish		gives rings to the workers and takes them back; guest_discard: what is sent by others
  *	guest_ring		makes a ring from what the front end has said; guest_memory_fault: memory that is gone
  *	guest_backend		what is known of one port
@@ -47,6 +48,7 @@ struct guest {
 	struct virtqueue *_Atomic live[GUEST_VRINGS];
 	atomic_bool paused;	       /* a message is being acted on: rings that are missing come back at once */
 	atomic_bool awaited;	       /* frames wait for it while it is not there, however long that is */
+	atomic_bool unread;	       /* it is counted how often frames wait in its rings; not read by workers */
 	atomic_int kick[GUEST_VRINGS]; /* eventfds by which the guest says that there is work, or -1 */
 
 	/* enum vring_fault; set by a worker or a snapshot, cleared when the guest resets the ring. */
@@ -96,6 +98,12 @@ void guest_watchdog(void);
 
 /* Disconnect and forget the port; no worker's program may name it any more. */
 void guest_close(struct guest *guest);
+
+/*
+ * From now on, or no longer, look every GUEST_UNREAD_US at whether frames that the guest was given still lie in its
+ * rings, and count it (`looks`, `looks_unread`).
+ */
+void guest_count_unread(struct guest *guest, bool wanted);
 
 /* The pairs that the front end has enabled and may be served now: pairs 0 to this, less one. */
 unsigned guest_pairs(const struct guest *guest);

@@ -14,6 +14,7 @@
 #include "port/guest_closer.h"
 #include "port/guest_memory.h"
 #include "port/guest_message.h"
+#include "port/guest_unread.h"
 
 /* One ring as the front end describes it. */
 struct guest_ring {
@@ -43,6 +44,7 @@ struct guest_backend {
 	uint64_t protocol_features;
 	uint8_t status;
 	struct guest_ring rings[GUEST_VRINGS];
+	struct guest_unread unread[GUEST_PAIRS]; /* of the ring by which each pair is given frames */
 
 	bool announces; /* a frame in the guest's name is still to be sent */
 	struct rte_ether_addr announced;

@@ -10,11 +10,13 @@
 #include <sys/eventfd.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
+#include <sys/timerfd.h>
 #include <sys/un.h>
 #include <time.h>
 #include <unistd.h>
 
 #include <rte_lcore.h>
+#include <rte_random.h>
 #include <rte_thread.h>
 #include <rte_version.h>
 
@@ -25,6 +27,7 @@
 #include "port/guest_discard.h"
 #include "port/guest_publish.h"
 #include "port/guest_socket.h"
+#include "port/guest_unread.h"
 
 enum {
 	TICK_MS = 20,	/* between tries to connect, and between looks for what takes too long */
@@ -43,11 +46,11 @@ static struct {
 	int rc;
 } request = {.one = PTHREAD_MUTEX_INITIALIZER, .lock = PTHREAD_MUTEX_INITIALIZER, .done = PTHREAD_COND_INITIALIZER};
 
-static int epoll_fd = -1, wake_fd, spare_fd;
+static int epoll_fd = -1, wake_fd, spare_fd, look_fd;
 
 /* epoll tells which socket is ready by a pointer to its port, the lowest bit set for a listener; NULL is a
- * request, or a worker that has sent what a guest had announced. */
-enum { LISTENER = 1 };
+ * request, or a worker that has sent what a guest had announced, and with that bit the time to look at rings. */
+enum { LISTENER = 1, LOOK = LISTENER };
 
 static int wait_for_input(int fd, struct guest_backend *backend, uintptr_t kind)
 {
@@ -164,6 +167,24 @@ static void accept_front_end(struct guest_backend *backend)
 	connected(backend, fd);
 }
 
+/* Once more after a while, or (0) no more. */
+static void look_again_in(uint64_t us)
+{
+	const struct itimerspec when = {.it_value = {.tv_nsec = (long)us * 1000}};
+
+	timerfd_settime(look_fd, 0, &when, NULL);
+}
+
+/* Look at the rings of all ports of which that is wanted; of none: until it is again. */
+static void look_at_rings(void)
+{
+	bool any = false;
+
+	for (struct guest_backend *backend = guest_backends; backend != NULL; backend = backend->next)
+		any |= guest_unread_count(backend);
+	look_again_in(any ? GUEST_UNREAD_US / 2 + rte_rand() % GUEST_UNREAD_US : 0);
+}
+
 static void handle_request(void)
 {
 	uint64_t count;
@@ -179,6 +200,7 @@ static void handle_request(void)
 	pthread_mutex_unlock(&request.lock);
 	for (struct guest_backend *backend = guest_backends; backend != NULL; backend = backend->next)
 		guest_announced(backend);
+	look_at_rings();
 }
 
 /* Say once which ring has been stopped and why; the worker only left a note. */
@@ -254,14 +276,17 @@ static thread_end serve(void *unused)
 		if (epoll_wait(epoll_fd, &event, 1, next > now ? (int)(next - now) : 0) == 1) {
 			struct guest_backend *backend = (struct guest_backend *)(event.data.u64 & ~(uint64_t)LISTENER);
 
-			if (backend == NULL)
+			if (event.data.u64 == LOOK)
+				look_at_rings();
+			else if (backend == NULL)
 				handle_request();
 			else if (event.data.u64 & LISTENER)
 				accept_front_end(backend);
 			else
 				guest_read_message(backend);
 			/* It may have begun something that is waited for. */
-			next = RTE_MIN(next, now + TICK_MS);
+			if (event.data.u64 != LOOK)
+				next = RTE_MIN(next, now + TICK_MS);
 		}
 		now = guest_now();
 		if (now >= next)
@@ -280,7 +305,10 @@ static int start_thread(void)
 	epoll_fd = epoll_create1(EPOLL_CLOEXEC);
 	wake_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
 	spare_fd = accept_spare();
-	rc = epoll_fd < 0 || wake_fd < 0 || spare_fd < 0 ? -errno : wait_for_input(wake_fd, NULL, 0);
+	look_fd = timerfd_create(CLOCK_MONOTONIC, TFD_CLOEXEC | TFD_NONBLOCK);
+	rc = epoll_fd < 0 || wake_fd < 0 || spare_fd < 0 || look_fd < 0 ? -errno : wait_for_input(wake_fd, NULL, 0);
+	if (rc == 0)
+		rc = wait_for_input(look_fd, NULL, LOOK);
 	if (rc == 0)
 		rc = start_control_thread(&thread, "guests", serve);
 	if (rc == 0) {
@@ -292,6 +320,7 @@ static int start_thread(void)
 	close(epoll_fd);
 	close(wake_fd);
 	close(spare_fd);
+	close(look_fd);
 	epoll_fd = -1;
 	return rc;
 }
@@ -355,6 +384,15 @@ static int abandon(struct guest_backend *backend)
 int guest_socket_adopt(struct guest_backend *backend)
 {
 	return ask(adopt, backend);
+}
+
+void guest_count_unread(struct guest *guest, bool wanted)
+{
+	const uint64_t one = 1;
+
+	/* Whoever is told looks, and goes on for as long as that is wanted of any. */
+	if (atomic_exchange(&guest->unread, wanted) != wanted && write(wake_fd, &one, sizeof(one)) < 0)
+		atomic_store(&guest->unread, !wanted);
 }
 
 void guest_watchdog(void)

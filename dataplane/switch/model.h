@@ -48,6 +48,7 @@ struct port_model {
 	bool offloads;
 	bool awaited;	 /* frames wait for its guest while that is not there */
 	bool spread;	 /* frames go to its queues by their flows, and not by whose they come from */
+	bool unread;	 /* it is counted how often frames wait in its guest's rings */
 	uint64_t memory; /* bytes that it may share; 0: no limit of its own */
 	int socket_mode; /* -1: as the umask says */
 	const char *group;

@@ -97,7 +97,7 @@ static bool read_rate(struct reader *reader, const struct place *up, json_t *obj
 static bool read_guest(struct reader *reader, const struct place *at, json_t *object, struct port_model *port)
 {
 	static const char *const known[] = {"kind",	"path",	  "mode", "queues", "socket", "memory",
-					    "offloads", "absent", "rate", "spread", NULL};
+					    "offloads", "absent", "rate", "spread", "unread", NULL};
 	static const char *const modes[] = {"server", "client", NULL}, *const absent[] = {"drop", "wait", NULL};
 	const size_t longest = sizeof(((struct sockaddr_un *)0)->sun_path) - 1;
 	json_int_t memory = 0;
@@ -110,6 +110,7 @@ static bool read_guest(struct reader *reader, const struct place *at, json_t *ob
 	    !field_word(&reader->fields, at, object, "absent", false, absent, &awaits) ||
 	    !field_boolean(&reader->fields, at, object, "offloads", &port->offloads) ||
 	    !field_boolean(&reader->fields, at, object, "spread", &port->spread) ||
+	    !field_boolean(&reader->fields, at, object, "unread", &port->unread) ||
 	    !field_number(&reader->fields, at, object, "memory", MEMORY_LEAST, GUEST_MEMORY_MOST, &memory) ||
 	    !read_socket(reader, at, object, port))
 		return false;

@@ -106,8 +106,10 @@ static void give_number(unsigned number)
 
 void switch_port_follow(struct switch_port *port, const struct port_model *model)
 {
-	if (port->port.kind == PORT_GUEST)
-		atomic_store_explicit(&port->port.guest.awaited, model->awaited, memory_order_relaxed);
+	if (port->port.kind != PORT_GUEST)
+		return;
+	atomic_store_explicit(&port->port.guest.awaited, model->awaited, memory_order_relaxed);
+	guest_count_unread(&port->port.guest, model->unread);
 }
 
 struct switch_port *switch_port_open(struct page *page, const struct port_model *model, bool awaited,

@@ -55,7 +55,9 @@
 	X(quarantines, "times a ring of this port was stopped because it was malformed")                    \
 	X(pages_made, "pages of the guest's memory that were missing when the switch touched them")         \
 	X(pages_swapped, "pages of the guest's memory that were in swap when the switch touched them")      \
-	X(connections_refused, "front ends that were turned away, cut off, or left without a word")
+	X(connections_refused, "front ends that were turned away, cut off, or left without a word")         \
+	X(looks, "looks at whether frames given to this port still lay in its guest's ring")                \
+	X(looks_unread, "of these, those that found some")
 
 #define QUEUE_COUNTERS(X)   \
 	RECEIVE_COUNTERS(X) \

@@ -44,7 +44,7 @@ from tailrace.functions.names import outer_name
 from tailrace.functions.namespace import network_commands
 from tailrace.functions.priority import follow, priority_range, priority_words
 from tailrace.functions.program import BUFFERS_MIB, NAME, READY, function_command, wait_until_ready
-from tailrace.functions.runtime import Arrival, Behind, Instance, Origin, Started, Starter, Used
+from tailrace.functions.runtime import Arrival, Behind, Instance, Load, Origin, Started, Starter, Used
 from tailrace.functions.tap import make_tap
 from tailrace.functions.traits import Traits, read_traits
 from tailrace.functions.vcpus import move, spread
@@ -96,7 +96,6 @@ class InMachine(Starter):
     reserves = True
     listens = True
     elastic = True
-    tells_load = "time"
     early = False
     passes = True
     last_lines = 5
@@ -105,6 +104,9 @@ class InMachine(Starter):
     boot_seconds = 20.0
     patience = 240.0
     """An emulated one boots for ten seconds on an idle host."""
+
+    def tells_load(self, kind: str | None, driver: str, *, polls: bool) -> Load | None:
+        return "rings" if polls or (kind is not None and driver == "dpdk") else "time"
 
     def behind(self, interface: str) -> Behind:
         return "socket" if interface == VHOST_USER else "interface"

@@ -33,7 +33,7 @@ from tailrace.functions.program import (
     visible_libraries,
     wait_until_ready,
 )
-from tailrace.functions.runtime import Instance, Started, Starter, Used
+from tailrace.functions.runtime import Instance, Load, Started, Starter, Used
 from tailrace.functions.threads import use_cpus
 from tailrace.kernel.tree import Tree
 from tailrace.process.process import UMASK_GUEST, Limits, set_real_time
@@ -152,11 +152,14 @@ class InProcess(Starter):
     hands_over = True
     threads = True
     elastic = True
-    tells_load = "rounds"
     buffers_mib = BUFFERS_MIB
 
     def refuses_cpus(self, kind: str | None, start: int, most: int) -> str | None:
         return super().refuses_cpus(kind, start, most) or refuses_cpus(kind, most)
+
+    def tells_load(self, kind: str | None, driver: str, *, polls: bool) -> Load | None:
+        del driver, polls
+        return "rounds" if kind is not None else None
 
     def refuses_interface(self, interface: str) -> str | None:
         if passed_through(interface) and not interface.startswith("vf:"):

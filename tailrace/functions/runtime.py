@@ -19,12 +19,17 @@ from tailrace.errors import Mistake
 from tailrace.resources.hugepages import PAGE_KIB
 from tailrace.resources.place import Place
 from tailrace.resources.virtual_functions import Failover
+from tailrace.spec.interface import VHOST_USER
 from tailrace.spec.kind import Network
 from tailrace.state.launch import Launcher
 from tailrace.state.record import Process, State
 
 Behind = Literal["socket", "interface"]
 """What the switch opens as a function's port: a vhost-user socket, or an interface of Linux's that is made for it."""
+Load = Literal["rounds", "time", "rings"]
+"""How it is read how busy a function is: by the rounds of its loops, which it counts itself (`tailrace.observe.gaps`);
+by the CPU time that it takes, which of one that polls says nothing; or, of one that polls and counts nothing that could
+be read from outside, by how often frames wait in its rings (`tailrace.observe.unread`)."""
 
 
 class Runtime:
@@ -54,9 +59,10 @@ class Runtime:
     elastic: ClassVar[bool] = False
     """Its functions can have more and fewer CPUs while they run (`Starter.use_cpus`)."""
 
-    tells_load: ClassVar[Literal["rounds", "time"] | None] = None
-    """How it can be read how busy its functions are, so that they can have more and fewer CPUs by that: the rounds of
-    their loops (`tailrace.observe.gaps`), or the CPU time that they take, which of one that polls says nothing."""
+    def tells_load(self, kind: str | None, driver: str, *, polls: bool) -> Load | None:
+        """How it is read how busy such a function is in it, so that it can have more and fewer CPUs by that."""
+        del kind, driver, polls
+        return None
 
     def refuses_cpus(self, kind: str | None, start: int, most: int) -> str | None:
         """Why no function of this kind can start in it with so many CPUs, and have `most`; None if one can."""
@@ -65,15 +71,23 @@ class Runtime:
             return f"a {self.name} keeps the CPUs that it starts with; expected a number, or `runs: process`"
         return None
 
-    def refuses_automatic(self, kind: str | None) -> str | None:
+    def refuses_automatic(self, kind: str | None, driver: str, interfaces: Sequence[str], *, polls: bool) -> str | None:
         """Why no function of this kind can have its CPUs by its load in it; None if one can."""
-        if self.tells_load == ("time" if kind is None else "rounds"):
-            return None
-        what = "an image" if kind is None else f"{kind}, which polls," if self.tells_load == "time" else kind
-        return (
-            f"how busy {what} is in a {self.name} is not known here; expected `runs: process` with a kind, a machine "
-            "with an image of your own, or `tailrace function cpus` by hand"
-        )
+        if polls and (kind is not None or not self.own_kernel):
+            return "polls: it is said of a machine with an image of your own; of a kind it is known"
+        load = self.tells_load(kind, driver, polls=polls)
+        if load is None:
+            return (
+                f"how busy {kind or 'an image'} is in a {self.name} is not known here; expected `runs: process` with a "
+                "kind, a machine, or `tailrace function cpus` by hand"
+            )
+        other = next((each for each in interfaces if each != VHOST_USER), None)
+        if load == "rings" and other is not None:
+            return (
+                f"how busy a guest is that polls shows in rings that the switch serves, and those of {other} it does "
+                f"not; expected `interface: {VHOST_USER}`, or `tailrace function cpus` by hand"
+            )
+        return None
 
     def refuses_fewer(self, latency: str, *, stacked: bool) -> str | None:
         """Why no function of this latency level can have fewer CPUs than its most in it, where `stacked` says what the

@@ -2,8 +2,9 @@
 (`tailrace.node.sizing` decides): an event loop takes twice as long for each look.
 
 A thread that polls takes all of its CPU's time, whether anything comes or not. So it is asked how long its rings were
-not empty, which it counts in memory that is read without a call (`tailrace.observe.gaps`). A machine with an image of
-somebody's own is asked nothing: it is as busy as the kernel says that it has used CPUs, all its threads together.
+not empty, which it counts in memory that is read without a call (`tailrace.observe.gaps`). A machine is asked nothing.
+If it polls, the switch says how often frames waited in its rings (`tailrace.observe.unread`); if not, it is as busy as
+the kernel says that it has used CPUs, all its threads together.
 """
 
 from __future__ import annotations
@@ -14,20 +15,26 @@ import time
 from collections.abc import Callable, Collection, Iterable
 from contextlib import suppress
 from dataclasses import dataclass
+from pathlib import Path
+from typing import Protocol
 
 from tailrace.errors import Failure, Mistake
-from tailrace.functions.runtimes import STARTERS, program_of
+from tailrace.functions.runtime import Load
+from tailrace.functions.runtimes import program_of
 from tailrace.node.sizing import Sizing
 from tailrace.observe.gaps import Busy
+from tailrace.observe.unread import Unread
 from tailrace.plan.planned import Plan
 from tailrace.process.process import ProcessId
 from tailrace.state.record import Process, Record
-from tailrace.switch.config import instance_name
+from tailrace.switch.config import instance_name, port_name
 
 LOOK = 0.02
 """Seconds between two looks."""
 SOON = 0.005
 """Until the next one where a function has just become busier."""
+SAMPLED = 0.045
+"""Seconds between two looks at what is a number of samples: so that there are many, and few of them by chance."""
 _RISES = 0.15
 _PROCESS_CLOCK = 2
 """CPUCLOCK_SCHED, of a whole process (Linux, include/linux/posix-timers_types.h)."""
@@ -46,6 +53,9 @@ class Pooled:
     """How many it has."""
     busy: float
     """For how much of their time they may be at work before it has more."""
+    load: Load | None = "rounds"
+    ports: tuple[str, ...] = ()
+    """As the switch calls them."""
 
 
 def pooled(record: Record) -> list[Pooled]:
@@ -62,7 +72,8 @@ def pooled(record: Record) -> list[Pooled]:
         function = chosen.get(process.name)
         if function is not None and process.id.alive():
             bounds = function.least_cpus, function.most_cpus
-            found.append(Pooled(function.name, process, *bounds, function.cpus, function.busy))
+            ports = tuple(port_name(each, record.instances) for each in function.ports)
+            found.append(Pooled(function.name, process, *bounds, function.cpus, function.busy, function.load, ports))
     return found
 
 
@@ -89,20 +100,35 @@ class CpuTime:
         pass
 
 
-def _meter(process: Process) -> Busy | CpuTime:
+class Meter(Protocol):
+    """How busy a function was."""
+
+    @property
+    def seconds(self) -> float:
+        """For how long its threads were at work so far, all together; only differences mean anything."""
+
+    def close(self) -> None:
+        """It is not asked again."""
+
+
+def _meter(function: Pooled, page: Path) -> Meter:
     """Raises Failure."""
-    pid = program_of(process) or process.pid
-    return CpuTime(pid) if STARTERS[process.runtime].tells_load == "time" else Busy(pid)
+    pid = program_of(function.process) or function.process.pid
+    if function.load == "rings":
+        return Unread(page, function.ports)
+    return CpuTime(pid) if function.load == "time" else Busy(pid)
 
 
 @dataclass
 class _Watched:
-    busy: Busy | CpuTime
+    busy: Meter
     sizing: Sizing
     looked: float
     """When it was last looked at, of time.monotonic()."""
     counted: float
     """Seconds that its threads had been busy then."""
+    apart: float = SOON / 2
+    """Seconds between two looks at the least."""
     load: float = 0.0
     asked: bool = False
     """For other CPUs, and it has no answer yet."""
@@ -111,10 +137,11 @@ class _Watched:
 class Pools:
     """The functions of one node."""
 
-    def __init__(self, resize: Callable[[str, int, float], None]) -> None:
+    def __init__(self, resize: Callable[[str, int, float], None], page: Path) -> None:
         """`resize` is called with the name of a function, how many CPUs it is to have, and its load; what came of that
-        is told by `answered`."""
+        is told by `answered`. `page`: the switch's counters."""
         self._resize = resize
+        self._page = page
         self._lock = threading.Lock()
         self._watched: dict[ProcessId, tuple[str, _Watched]] = {}
         self._sizings: dict[str, Sizing] = {}
@@ -134,8 +161,9 @@ class Pools:
                     self._watched[id][1].sizing = self._sizings[each.name]
                     continue
                 with suppress(Failure):  # it has ended, which is somebody else's to see
-                    busy = _meter(each.process)
-                    self._watched[id] = each.name, _Watched(busy, self._sizings[each.name], now, busy.seconds)
+                    busy, sizing = _meter(each, self._page), self._sizings[each.name]
+                    apart = SAMPLED if each.load == "rings" else SOON / 2
+                    self._watched[id] = each.name, _Watched(busy, sizing, now, busy.seconds, apart)
             if self._watched and self._thread is None:
                 self._thread = threading.Thread(target=self._run, name="pools", daemon=True)
                 self._thread.start()
@@ -175,10 +203,11 @@ class Pools:
         rises = False
         with self._lock:
             for name, watched in self._watched.values():
-                now, counted = time.monotonic(), watched.busy.seconds
+                now = time.monotonic()
                 seconds = now - watched.looked
-                if seconds < SOON / 2:
+                if seconds < watched.apart:
                     continue
+                counted = watched.busy.seconds
                 load = (counted - watched.counted) / seconds
                 rises |= load > watched.load + _RISES
                 watched.looked, watched.counted, watched.load = now, counted, load

@@ -140,7 +140,7 @@ class Service:
         self.supervisor = Supervisor(self.server.loop, self._look_soon, self._port_is, self._configured_by)
         page = State(held.folder, Record(boot="")).page
         self.health = Health(self.server.loop, page, lambda name, why: self._say(name, "unhealthy", why))
-        self.pools = Pools(self._fit_soon)
+        self.pools = Pools(self._fit_soon, page)
         self.standbys = Standbys(State(held.folder, Record(boot="")), self._stands_by)
         self._queue: queue.PriorityQueue[_Work] = queue.PriorityQueue()
         self._timer: asyncio.Handle | None = None

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import mmap
 import struct
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from operator import itemgetter
 from pathlib import Path
@@ -109,14 +109,16 @@ class Page:
         self._views: list[memoryview] = []
         """Of these: the file stays mapped for as long as there is one."""
 
-    def slots(self, *kinds: str) -> list[Slot]:
-        """The slots in use, of these kinds; without any, of all."""
+    def slots(self, *kinds: str, owners: Collection[str] | None = None) -> list[Slot]:
+        """The slots in use, of these kinds; without any, of all. `owners`: only those of these (`PORT` of `PORT/N`)."""
         found = []
         self._look()
         if kinds:
             wanted = sorted(index for kind in kinds for index in self._places.get(kind, ()))
         else:
             wanted = [index for index, first in enumerate(self._first) if first & _KIND]
+        if owners is not None:
+            wanted = [index for index in wanted if self._names[index].rpartition("/")[0] in owners]
         for index in wanted:
             offset = self._offset + index * self._size
             for _ in range(_TRIES):  # a slot that is taken anew while it is read is read again

@@ -16,7 +16,7 @@ from itertools import combinations, product
 from pathlib import Path
 
 from tailrace.errors import Mistake
-from tailrace.functions.runtime import PriorityRange, Starter
+from tailrace.functions.runtime import Load, PriorityRange, Starter
 from tailrace.functions.runtimes import RUNTIMES
 from tailrace.kernel.tree import Tree
 from tailrace.plan.planned import (
@@ -419,7 +419,7 @@ class _Maker:
             why = runtime.refuses_cpus(function.kind, start, most)
             if why is None and start < most:
                 why = runtime.refuses_fewer(function.latency, stacked=function.cpus.stacked)
-            if why is None and function.cpus.automatic and (said := runtime.refuses_automatic(function.kind)):
+            if why is None and function.cpus.automatic and (said := _refuses_load(function)):
                 why = f"automatic: {said}"
             if why is None and start > len(cpus):
                 why = f"{start} CPUs are more than the {len(cpus)} that may be used; expected no more than these"
@@ -589,6 +589,7 @@ class _Maker:
             waits=function is not None and function.on_failure == "block",
             behind=behind,
             spread=function is not None and self._threads(function) > 1,
+            unread=function is not None and _load(function) == "rings",
             vf=vf,
         )
 
@@ -689,6 +690,7 @@ class _Maker:
                         automatic=cpus.automatic,
                         least_cpus=cpus.start,
                         busy=cpus.busy,
+                        load=_load(function),
                         stacked=cpus.stacked,
                         vfs=vfs,
                         failover=failover,
@@ -742,6 +744,19 @@ def priority_of(function: Function) -> PriorityRange | None:
     """Between which bounds the priority of its virtual CPUs follows what it runs; None: it stays."""
     said = function.priority
     return PriorityRange(said.least, said.most, tuple(said.tasks), round(said.within * 1e6)) if said else None
+
+
+def _load(function: Function) -> Load | None:
+    """How it is read how busy it is; None: it is not, as it has its CPUs by hand."""
+    if not function.cpus.automatic:
+        return None
+    return RUNTIMES[function.runs].tells_load(function.kind, function.driver, polls=function.cpus.polls)
+
+
+def _refuses_load(function: Function) -> str | None:
+    """Why it cannot have its CPUs by its load; None if it can."""
+    cpus, interfaces = function.cpus, function.interfaces
+    return RUNTIMES[function.runs].refuses_automatic(function.kind, function.driver, interfaces, polls=cpus.polls)
 
 
 def _health(function: Function) -> PlannedHealth | None:

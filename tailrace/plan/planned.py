@@ -16,7 +16,7 @@ from typing import Any, Literal
 from pydantic import TypeAdapter, ValidationError
 
 from tailrace.errors import Mistake
-from tailrace.functions.runtime import Behind, PriorityRange
+from tailrace.functions.runtime import Behind, Load, PriorityRange
 from tailrace.functions.runtimes import STARTERS
 from tailrace.plan.capabilities import capabilities
 from tailrace.resources.hugepages import PAGE_KIB, PAGE_MIB, Wanted, size_words
@@ -62,6 +62,8 @@ class PlannedPort:
     """Frames wait for it while nobody is attached."""
     spread: bool = False
     """Its queues have flows, whoever sends them: a thread of the function each, at the most."""
+    unread: bool = False
+    """It is counted how often frames wait in its guest's rings."""
     behind: Behind = "socket"
     """Of a function's port: what the switch opens. An interface has its name from `tailrace.switch.config`."""
 
@@ -139,6 +141,8 @@ class PlannedFunction:
     """How few it has then."""
     busy: float = 0.75
     """For how much of their time its CPUs may be at work before it has more."""
+    load: Load | None = None
+    """How it is read for how much of it they are; None: it is not."""
     stacked: bool = False
     """Of a machine: its virtual CPUs may share CPUs at any latency level."""
     vfs: tuple[PlannedVf, ...] = ()

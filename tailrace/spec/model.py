@@ -282,7 +282,7 @@ class Cpus(Model):
 
     automatic: bool = Field(
         False,
-        description="of a process with a kind, or of a machine with an image: it has more and fewer CPUs by itself, as "
+        description="of a process with a kind, or of a machine: it has more and fewer CPUs by itself, as "
         "its load asks for, from `start` to `most` (docs/elastic.md)",
     )
     busy: Ratio = Field(
@@ -292,6 +292,11 @@ class Cpus(Model):
         le=0.95,
         description="with automatic: its CPUs may be at work for so much of their time before it has more",
     )
+    polls: bool = Field(
+        False,
+        description="with automatic, of a machine with an image: its guest polls its ports, so how busy it is shows in "
+        "their rings, and not in its CPU time, which is all that it gets",
+    )
 
     @model_validator(mode="after")
     def _starts_within(self) -> Cpus:
@@ -299,6 +304,8 @@ class Cpus(Model):
             raise ValueError(f"start: {self.start} is more than most, {self.most}; expected no more than that")
         if self.automatic and self.start == self.most:
             raise ValueError(f"automatic: start and most are both {self.most}; expected more than start for most")
+        if self.polls and not self.automatic:
+            raise ValueError("polls: it says how the load is read with `automatic: true`; expected both")
         return self
 
 

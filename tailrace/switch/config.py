@@ -138,6 +138,8 @@ def _port(port: PlannedPort, sockets: Path, which: Mapping[str, int]) -> Config:
             said["memory"] = port.memory_bytes
         if port.waits:
             said["absent"] = "wait"
+        if port.unread:
+            said["unread"] = True
     if port.queues > 1:
         said["queues"] = port.queues
     if port.spread:

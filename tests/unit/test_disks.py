@@ -225,8 +225,8 @@ def test_one_with_a_disk_of_ones_own_has_its_cpus_by_its_load(tmp_path: Path) ->
 
     function = planned("image: own.qcow2")
     assert function.automatic and (function.cpus, function.most_cpus) == (1, 3)
-    with pytest.raises(Mistake, match="how busy skeleton, which polls, is in a machine is not known"):
-        planned("kind: skeleton")
+    assert function.load == "time"
+    assert planned("kind: skeleton").load == "rings"
 
 
 @needs_tools

@@ -76,9 +76,18 @@ def test_a_number_says_both() -> None:
         ),
         ("{kind: skeleton, cpus: {start: 2, most: 2, automatic: true}}", "automatic: start and most are both 2"),
         (
-            "{kind: skeleton, runs: machine, cpus: {most: 2, automatic: true}}",
-            "automatic: how busy skeleton, which polls, is in a machine is not known here; expected `runs: process`",
+            "{kind: skeleton, runs: machine, interface: e1000e, cpus: {most: 2, automatic: true}}",
+            "automatic: how busy a guest is that polls shows in rings that the switch serves, and those of e1000e it",
         ),
+        (
+            "{kind: skeleton, runs: container, cpus: {most: 2, automatic: true}}",
+            "a container keeps the CPUs that it starts with",
+        ),
+        (
+            "{kind: skeleton, cpus: {most: 2, automatic: true, polls: true}}",
+            "automatic: polls: it is said of a machine with an image of your own; of a kind it is known",
+        ),
+        ("{kind: skeleton, cpus: {most: 2, polls: true}}", "polls: it says how the load is read with `automatic"),
         ("{runs: guest, cpus: 2}", "2 CPUs, which a guest has from whoever runs it"),
     ],
 )
@@ -95,6 +104,28 @@ def test_its_ports_have_a_queue_for_each_and_flows_are_spread() -> None:
     assert "spread" not in configuration(plan_of("skeleton"), SOCKETS, {})["ports"]["first.0"]
     assert plan.function("first").queues == (4, 4)
     assert plan.function("first").tables_mib == 3 * 12
+
+
+@pytest.mark.parametrize(
+    ("first", "load"),
+    [
+        ("kind: skeleton", "rounds"),
+        ("kind: skeleton, runs: machine", "rings"),
+        ("kind: skeleton, runs: machine, driver: linux", "time"),
+    ],
+)
+def test_how_busy_it_is_is_read_where_that_shows(first: str, load: str) -> None:
+    plan = plan_of(f"{{{first}, cpus: {{most: 2, automatic: true}}}}")
+    assert plan.function("first").load == load
+    ports = configuration(plan, SOCKETS, {})["ports"]
+    assert [ports[name].get("unread", False) for name in ("first.0", "first.1", "tester.a")] == [
+        load == "rings",
+        load == "rings",
+        False,
+    ]
+    by_hand = plan_of(f"{{{first}, cpus: {{most: 2}}}}")
+    assert by_hand.function("first").load is None
+    assert "unread" not in configuration(by_hand, SOCKETS, {})["ports"]["first.0"]
 
 
 def test_it_grows_by_cpus_that_nobody_has_and_shrinks_to_its_first() -> None:

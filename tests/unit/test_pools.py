@@ -7,6 +7,7 @@ import subprocess
 import threading
 import time
 from dataclasses import replace
+from pathlib import Path
 from typing import ClassVar
 
 import pytest
@@ -15,6 +16,8 @@ from tailrace.errors import Failure
 from tailrace.node import pools
 from tailrace.node.pools import Pooled, Pools, pooled
 from tailrace.state.record import Process, Record
+
+PAGE = Path("/there/is/none")
 
 
 class Busy:
@@ -68,7 +71,7 @@ def busy(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_a_burst_is_answered_and_nothing_is_asked_twice() -> None:
     asked: list[tuple[str, int, float]] = []
-    found = Turned(lambda *what: asked.append(what))
+    found = Turned(lambda *what: asked.append(what), PAGE)
     found.watch([function()])
     assert found.turn({10: 0.0}) == pools.LOOK
     found.turn({10: 1.0})
@@ -82,7 +85,7 @@ def test_a_burst_is_answered_and_nothing_is_asked_twice() -> None:
 
 
 def test_it_looks_again_soon_when_one_becomes_busier() -> None:
-    found = Turned(lambda *_: None)
+    found = Turned(lambda *_: None, PAGE)
     found.watch([function()])
     assert found.turn({10: 0.0}) == pools.LOOK
     assert found.turn({10: 0.5}) == pools.SOON
@@ -91,7 +94,7 @@ def test_it_looks_again_soon_when_one_becomes_busier() -> None:
 
 def test_a_no_is_told_once_and_asked_again_later() -> None:
     asked: list[float] = []
-    found = Turned(lambda *_: asked.append(Busy.now))
+    found = Turned(lambda *_: asked.append(Busy.now), PAGE)
     found.watch([function()])
     found.turn({10: 1.0})
     assert found.answered("first", None) is True
@@ -103,7 +106,7 @@ def test_a_no_is_told_once_and_asked_again_later() -> None:
 
 def test_who_has_gone_is_left_and_who_is_in_its_place_is_looked_at() -> None:
     asked: list[int] = []
-    found = Turned(lambda _, count, __: asked.append(count))
+    found = Turned(lambda _, count, __: asked.append(count), PAGE)
     found.watch([function(count=2)])
     found.watch([replace(function(count=2), process=function(pid=11).process)])
     assert Busy.closed == [10]
@@ -120,7 +123,7 @@ def test_it_looks_by_itself_until_there_is_nobody_to_look_at(monkeypatch: pytest
     monkeypatch.setattr(pools, "Busy", Busy)
     monkeypatch.setattr(pools, "program_of", lambda process: process.pid)
     asked = threading.Event()
-    found = Pools(lambda *_: asked.set())
+    found = Pools(lambda *_: asked.set(), PAGE)
     found.watch([function(count=2)], os.sched_getaffinity(0))
     assert asked.wait(30), "it idles, and is to have fewer"
     found.watch(())
