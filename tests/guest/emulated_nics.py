@@ -28,6 +28,8 @@ USER = 61000
 PAGE_START = 1 << 17
 """Bytes of the page of counters that hold every slot in use here; all of it would take seconds to carry out."""
 FIRST_SLOT = 0x10
+NO_IOMMU_BUS = 0x80
+"""Of the root whose devices are behind no IOMMU."""
 QUEUES = 2
 """Of the NIC that has several."""
 
@@ -42,6 +44,10 @@ class Nic:
     options: Mapping[str, Value] = field(default_factory=dict)
     for_vfio: bool = True
     """Else it stays with Linux's driver."""
+    port: Mapping[str, Value] = field(default_factory=dict)
+    """Options of its slot, QEMU's pcie-root-port: disable-acs="on" puts all below it into one IOMMU group."""
+    iommu: bool = True
+    """Else it is on a root of its own, behind no IOMMU."""
 
 
 NICS = {
@@ -104,13 +110,17 @@ class NicMachine:
         machine.run("for name in vfio-pci vfio_iommu_type1 virtio_console; do modprobe $name; done")
         # For a function beside the switch.
         machine.run(f"echo 40 >{POOL}/nr_hugepages")
-        self.addresses = {name: self._find(slot) for slot, name in enumerate(nics, FIRST_SLOT)}
+        self.addresses = {
+            name: self._find(0 if nic.iommu else NO_IOMMU_BUS, slot)
+            for slot, (name, nic) in enumerate(nics.items(), FIRST_SLOT)
+        }
         for name, nic in nics.items():
             if nic.for_vfio:
                 self.bind(name, "vfio-pci")
 
-    def _find(self, slot: int) -> str:
-        return Path(self.machine.run(f"echo /sys/bus/pci/devices/0000:00:{slot:02x}.0/0000:??:??.?").strip()).name
+    def _find(self, bus: int, slot: int) -> str:
+        port = f"/sys/bus/pci/devices/0000:{bus:02x}:{slot:02x}.0"
+        return Path(self.machine.run(f"echo {port}/0000:??:??.?").strip()).name
 
     def uri(self, name: str) -> str:
         return f"pci:{self.addresses[name]}"
@@ -174,12 +184,24 @@ def nic_machine(
     }
     backends["many"] = f"tap,id=many,ifname=many,queues={QUEUES},vhost=off,script=no,downscript=no"
     arguments: list[str | Path] = ["-device", "intel-iommu,intremap=on,aw-bits=48"]
-    for slot, name in enumerate(nics, FIRST_SLOT):
+    if not all(nic.iommu for nic in nics.values()):
+        arguments += ["-device", f"pxb-pcie,id=outer,bus_nr={NO_IOMMU_BUS},bypass_iommu=on"]
+    for slot, (name, nic) in enumerate(nics.items(), FIRST_SLOT):
+        port = {
+            "bus": "pcie.0" if nic.iommu else "outer",
+            "chassis": slot,
+            "slot": slot,
+            "addr": f"{slot:#x}",
+            **nic.port,
+        }
         arguments += ["-netdev", backends[name]]
-        arguments += ["-device", f"pcie-root-port,id=slot-{name},chassis={slot},slot={slot},addr={slot:#x}"]
+        arguments += [
+            "-device",
+            ",".join(["pcie-root-port", f"id=slot-{name}", *(f"{k}={v}" for k, v in port.items())]),
+        ]
         arguments += ["-device", _device(nics, name)]
     arguments += ["-chardev", f"socket,id=control,path={folder}/control,server=on,wait=off"]
-    arguments += ["-device", "virtio-serial-pci", "-device", "virtserialport,chardev=control"]
+    arguments += ["-device", "virtio-serial-pci,bus=pcie.0", "-device", "virtserialport,chardev=control"]
     common: dict[str, Any] = {
         "memory": 768,
         "layers": ("base", "dpdk", "python"),

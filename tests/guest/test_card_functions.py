@@ -31,7 +31,11 @@ NICS = {
     "third": Nic("igb", for_vfio=False),
     "far-second": Nic("virtio-net-pci", VIRTIO, for_vfio=False),
     "far-third": Nic("virtio-net-pci", VIRTIO, for_vfio=False),
+    "crowded": Nic("igb", for_vfio=False, port={"disable-acs": "on"}),
+    "open": Nic("igb", for_vfio=False, iommu=False),
 }
+IGB = [name for name, nic in NICS.items() if nic.driver == "igb"]
+"""The cards. `crowded` shares its IOMMU group with its functions, `open` is behind no IOMMU."""
 CABLES = {"second": "far-second", "third": "far-third"}
 FRAMES = [frame(size, number) for number in range(4) for size in (60, 128, 590, 1514)]
 OWN = FRAMES[0][:6].hex(":")
@@ -47,7 +51,7 @@ class Card:
         self.machine.run("for name in igb igbvf; do modprobe $name; done")
         self.interface = self.interface_of("physical")
         self.machine.run("mkdir -p /run/netns")
-        for name in ("physical", *CABLES, *CABLES.values()):
+        for name in (*IGB, *CABLES.values()):
             self.machine.run(f"ip link set {self.interface_of(name)} up")
 
     def interface_of(self, name: str) -> str:
@@ -55,21 +59,22 @@ class Card:
         path = f"/sys/bus/pci/devices/{self.nics.addresses[name]}"
         return Path(self.machine.run(f"ls -d {path}/net/* {path}/virtio*/net/* 2>/dev/null || true").split()[0]).name
 
-    def spec(self, **settings: Any) -> str:
-        """A chain from the card's first function to the other NIC."""
+    def spec(self, name: str = "spec", **settings: Any) -> str:
+        """A chain from a function, the card's first unless said, to the other NIC."""
         port = {"of": self.interface, "number": 0, "mac": OWN, **settings}
         return self.write(
             {
                 "ports": {"wan": {"vf": port}, "right": {"pci": self.nics.addresses["right"]}},
                 "fabric": {"idle": "sleep"},
                 "chains": {"voice": ["wan", "right"]},
-            }
+            },
+            name,
         )
 
-    def write(self, document: dict[str, Any]) -> str:
+    def write(self, document: dict[str, Any], name: str = "spec") -> str:
         """A spec in a file; its path."""
         text = base64.b64encode(json.dumps(document).encode()).decode()
-        path = "/root/spec.yaml"
+        path = f"/root/{name}.yaml"
         self.machine.run(f"mkdir -p /root; echo {text} | base64 -d >{path}")
         return path
 
@@ -78,15 +83,20 @@ class Card:
         assert said.status == 0, said
         return said
 
-    def state(self) -> dict[str, Any]:
-        """All of the card that Tailrace touches; its link comes and goes with its functions."""
-        look = f"cd {self.folder}; cat sriov_numvfs sriov_drivers_autoprobe; ls -d virtfn* 2>/dev/null || true"
-        link = self.link()
+    def folder_of(self, name: str) -> str:
+        return f"/sys/bus/pci/devices/{self.nics.addresses[name]}"
+
+    def state(self, name: str = "physical") -> dict[str, Any]:
+        """All of a card that Tailrace touches; its link comes and goes with its functions."""
+        each = "for each in virtfn*/; do [ ! -d $each ] || echo $each $(readlink $each/driver) "
+        each += "$(cat $each/driver_override); done"
+        look = f"cd {self.folder_of(name)}; cat sriov_numvfs sriov_drivers_autoprobe; {each}"
+        link = self.link(self.interface_of(name))
         return {"card": self.machine.run(look), "up": "UP" in link["flags"], "functions": link.get("vfinfo_list", [])}
 
-    def link(self) -> dict[str, Any]:
-        """What Linux says of the physical function."""
-        (found,) = json.loads(self.machine.run(f"ip -j link show {self.interface}"))
+    def link(self, interface: str | None = None) -> dict[str, Any]:
+        """What Linux says of a physical function."""
+        (found,) = json.loads(self.machine.run(f"ip -j link show {interface or self.interface}"))
         assert isinstance(found, dict)
         return found
 
@@ -187,6 +197,60 @@ def test_a_function_in_a_sandbox_has_one_to_itself(card: Card) -> None:
         assert wire.wait_received(1) == [answer(each)]
     card.tailrace("down")
     assert card.state() == before
+
+
+@pytest.fixture
+def in_use(card: Card) -> Iterator[None]:
+    """Linux has the first function of `second` as an interface that is up, and a process that of `third` from vfio."""
+    addresses = {}
+    for name in ("second", "third"):
+        folder = card.folder_of(name)
+        card.machine.run(f"echo 1 >{folder}/sriov_numvfs")
+        addresses[name] = Path(card.machine.run(f"realpath {folder}/virtfn0").strip()).name
+    card.machine.wait(f"ls {card.folder_of('second')}/virtfn0/net")
+    card.machine.run(f"ip link set $(ls {card.folder_of('second')}/virtfn0/net) up")
+    device = f"/sys/bus/pci/devices/{addresses['third']}"
+    card.machine.run(
+        f"[ ! -e {device}/driver ] || echo {addresses['third']} >{device}/driver/unbind; "
+        f"echo vfio-pci >{device}/driver_override; echo {addresses['third']} >/sys/bus/pci/drivers_probe"
+    )
+    group = Path(card.machine.run(f"readlink {device}/iommu_group").strip()).name
+    holder = card.machine.begin(f"exec sleep 3600 <>/dev/vfio/{group}")
+    card.machine.wait(f"ls -l /proc/[0-9]*/fd | grep -q /dev/vfio/{group}")
+    yield
+    holder.end()
+    for name in ("second", "third"):
+        card.machine.run(f"echo 0 >{card.folder_of(name)}/sriov_numvfs")
+
+
+@pytest.mark.usefixtures("in_use")
+def test_what_is_in_the_way_is_named_with_its_cure_and_nothing_stays(card: Card) -> None:
+    """Each by the emulated hardware and Linux's own drivers."""
+    of = {name: card.interface_of(name) for name in IGB}
+    before = {name: card.state(name) for name in IGB}
+    wrong: dict[str, tuple[dict[str, Any], tuple[str, ...]]] = {
+        "number": ({"number": 7}, (f"{of['physical']} has at most 7 virtual functions", "a number from 0 to 6")),
+        "many": ({"functions": 8}, (f"8 virtual functions are more than the 7 of {of['physical']}", "at most 7")),
+        "open": ({"of": of["open"]}, (f"{of['open']} is behind no IOMMU", "boot with `intel_iommu=on`")),
+        "crowded": (
+            {"of": of["crowded"]},
+            (f"{of['crowded']}/0 shares IOMMU group", f"{card.nics.addresses['crowded']} (igb)", "switch ACS on"),
+        ),
+        "linux": ({"of": of["second"]}, (f"{of['second']}/0 is in use as Linux's interface", "`sudo ip link set ")),
+        "held": ({"of": of["third"]}, (f"{of['third']}/0 is in use by process", "(sleep); end that")),
+        "rate": (
+            {"max_rate": "5000Mbps"},
+            (f"the driver of {of['physical']} refuses", "max_rate 5000", "leave it out, or give another value"),
+        ),
+        "least": ({"min_rate": "10Mbps"}, (f"the driver of {of['physical']} refuses", "min_rate 10", "leave it out")),
+    }
+    specs = [card.spec(name, **settings) for name, (settings, _) in wrong.items()]
+    said = tuned.tailrace(card.machine, *(("up", spec) for spec in specs), seconds=BOOT)
+    for (_, words), told in zip(wrong.values(), said, strict=True):
+        assert told.status != 0 and "Traceback" not in told.error, told
+        text = " ".join(told.error.split())
+        assert "wan" in text and all(each in text for each in words), told
+    assert {name: card.state(name) for name in IGB} == before
 
 
 def test_a_matrix_over_cards(card: Card) -> None:
