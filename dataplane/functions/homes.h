@@ -2,7 +2,8 @@
  *
  * Which queue a frame belongs to, of a function that keeps something of flows for each queue: by a hash of what both
  * directions of a flow say.  Fragments belong where the first one of their datagram does, and an ICMP error where what
- * it quotes does.  What says nothing of a flow belongs where it came in.
+ * it quotes does.  What says nothing of a flow belongs where it came in.  Of nearly all frames only the ends are read,
+ * not whether all of the header holds: what does not is dropped by who has that queue.
  *
  * Frames come in nearly all where they belong, because the switch spreads them by such a hash.  Fragments do not, as
  * later ones have no ports, nor do frames of whoever else is at the port.  A later fragment finds its first one only if
@@ -50,7 +51,7 @@ static __rte_always_inline void homes_find(struct homes *homes, struct rte_mbuf 
 	for (uint16_t i = 0; i < nb_frames; i++) {
 		struct plain words;
 
-		found[i] = (uint8_t)(likely(plain_read(mbufs[i], &words))
+		found[i] = (uint8_t)(likely(plain_ends(mbufs[i], &words))
 					     ? by->plain(&words, in, queue, homes->nb_queues)
 					     : homes_find_any(homes, mbufs[i], in, queue, by));
 	}

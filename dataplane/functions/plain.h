@@ -143,6 +143,31 @@ static inline bool plain_read(const struct rte_mbuf *mbuf, struct plain *words)
 	return true;
 }
 
+/*
+ * Of a frame that may be plain: its ends and protocol alone.  Those of one that is not, but seems to be, mean nothing:
+ * whoever looks at all of it drops it.  Returns false if it is another kind of frame.
+ */
+static inline bool plain_ends(const struct rte_mbuf *mbuf, struct plain *words)
+{
+	const uint8_t *bytes = rte_pktmbuf_mtod(mbuf, const uint8_t *);
+	uint64_t first, second, third;
+
+	if (unlikely(mbuf->data_len < PLAIN_UDP))
+		return false;
+	first = plain_word(bytes, PLAIN_NETWORK);
+	second = plain_word(bytes, PLAIN_NETWORK + 8);
+	third = plain_word(bytes, PLAIN_NETWORK + 16);
+	words->protocol = (uint8_t)(second >> 8);
+	if (unlikely(plain_half(plain_word(bytes, PLAIN_NETWORK - 8) >> 32) != RTE_ETHER_TYPE_IPV4 ||
+		     (first & 0xff3f0000000000ff) != PLAIN_VERSION ||
+		     (words->protocol != IPPROTO_UDP && words->protocol != IPPROTO_TCP)))
+		return false;
+	words->source = (uint32_t)(second >> 32);
+	words->destination = (uint32_t)third;
+	words->ports = plain_ports(third >> 32);
+	return true;
+}
+
 /* The same as inspect() has it. */
 static inline void plain_fill(const struct plain *words, struct inspected *frame)
 {

@@ -74,10 +74,12 @@ static inline enum verdict inspect_exact(const uint8_t *bytes, uint32_t size, ui
 static inline void check_plain(const struct rte_mbuf *mbuf, enum verdict verdict, const struct inspected *frame)
 {
 	struct inspected plain;
-	struct plain words;
+	struct plain words, ends;
 
 	if (!plain_read(mbuf, &words))
 		return;
+	check(plain_ends(mbuf, &ends) && ends.source == words.source && ends.destination == words.destination &&
+	      ends.ports == words.ports && ends.protocol == words.protocol);
 	plain_fill(&words, &plain);
 	check(verdict == VERDICT_FLOW && memcmp(&plain.headers, &frame->headers, sizeof(plain.headers)) == 0);
 	check(plain.event == frame->event && plain.query == frame->query && plain.first == frame->first &&

@@ -162,46 +162,24 @@ struct pin_group *pin_group_new(struct pin_memory *memory, bool by_addresses, co
 
 /* ------- flows ------- */
 
-static uint64_t hash_pair(uint64_t one, uint64_t other, uint64_t also)
-{
-	return hash_mix((one + other) ^ HASH_2, (one ^ other) ^ also ^ HASH_3);
-}
-
 static uint64_t hash_addresses(const struct headers *headers, uint64_t also)
 {
-	return hash_pair(hash_mix(headers->key[0] ^ HASH_0, headers->key[1] ^ HASH_1),
-			 hash_mix(headers->key[2] ^ HASH_0, headers->key[3] ^ HASH_1), also);
-}
-
-static inline uint64_t hash_end(uint64_t head, uint64_t tail, uint16_t port)
-{
-	return hash_mix(head ^ HASH_0, tail ^ port ^ HASH_1);
+	return pin_hash_pair(hash_mix(headers->key[0] ^ HASH_0, headers->key[1] ^ HASH_1),
+			     hash_mix(headers->key[2] ^ HASH_0, headers->key[3] ^ HASH_1), also);
 }
 
 static uint64_t hash_flow(const struct headers *headers)
 {
-	return hash_pair(hash_end(headers->key[0], headers->key[1], headers->source_port),
-			 hash_end(headers->key[2], headers->key[3], headers->destination_port), headers->protocol);
-}
-
-static unsigned queue_of(uint64_t hash, unsigned nb_queues)
-{
-	return (unsigned)((hash >> 32) * nb_queues >> 32);
+	return pin_hash_pair(pin_hash_end(headers->key[0], headers->key[1], headers->source_port),
+			     pin_hash_end(headers->key[2], headers->key[3], headers->destination_port),
+			     headers->protocol);
 }
 
 unsigned pin_spread(const struct headers *headers, unsigned nb_queues)
 {
 	const bool whole = headers->fragment == FRAGMENT_NONE;
 
-	return queue_of(whole ? hash_flow(headers) : hash_addresses(headers, 0), nb_queues);
-}
-
-unsigned pin_spread_ipv4(uint32_t source, uint32_t destination, uint16_t source_port, uint16_t destination_port,
-			 uint8_t protocol, unsigned nb_queues)
-{
-	return queue_of(
-		hash_pair(hash_end(source, 0, source_port), hash_end(destination, 0, destination_port), protocol),
-		nb_queues);
+	return pin_queue_of(whole ? hash_flow(headers) : hash_addresses(headers, 0), nb_queues);
 }
 
 static uint8_t slot_owner(const struct pin_group *group, uint64_t hash)

@@ -22,6 +22,7 @@
 #define TAILRACE_STEER_PIN_H
 
 #include "steer/flows.h"
+#include "steer/hash.h"
 #include "steer/parse.h"
 
 enum {
@@ -98,9 +99,31 @@ void pin(const struct pin_group *group, const struct headers *headers, const uin
  * addresses, all those of a datagram alike; so between them and whole frames of their flow there is no order. */
 unsigned pin_spread(const struct headers *headers, unsigned nb_queues);
 
-/* The same of a whole datagram of IPv4 with ports; addresses as they lie. */
-unsigned pin_spread_ipv4(uint32_t source, uint32_t destination, uint16_t source_port, uint16_t destination_port,
-			 uint8_t protocol, unsigned nb_queues);
+/* An end of a flow, and both of them, whichever comes first. */
+static inline uint64_t pin_hash_end(uint64_t head, uint64_t tail, uint16_t port)
+{
+	return hash_mix(head ^ HASH_0, tail ^ port ^ HASH_1);
+}
+
+static inline uint64_t pin_hash_pair(uint64_t one, uint64_t other, uint64_t also)
+{
+	return hash_mix((one + other) ^ HASH_2, (one ^ other) ^ also ^ HASH_3);
+}
+
+static inline unsigned pin_queue_of(uint64_t hash, unsigned nb_queues)
+{
+	return (unsigned)((hash >> 32) * nb_queues >> 32);
+}
+
+/* The same of a whole datagram of IPv4 with ports; addresses as they lie.  Of each frame, by who has several queues. */
+static inline unsigned pin_spread_ipv4(uint32_t source, uint32_t destination, uint16_t source_port,
+				       uint16_t destination_port, uint8_t protocol, unsigned nb_queues)
+{
+	const uint64_t one = pin_hash_end(source, 0, source_port);
+	const uint64_t other = pin_hash_end(destination, 0, destination_port);
+
+	return pin_queue_of(pin_hash_pair(one, other, protocol), nb_queues);
+}
 
 /* What the fragments of a datagram have in common, for a table of theirs. */
 uint64_t pin_datagram(const struct flows *fragments, const struct headers *headers);

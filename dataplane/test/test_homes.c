@@ -287,9 +287,23 @@ static void what_has_no_flow_stays_where_it_came_in(void **state)
 	for (unsigned queue = 0; queue < QUEUES; queue++)
 		assert_int_equal(home_of(&frame, 0, queue), queue);
 	frame = udp4(CLIENT, SERVER, 1, 2);
-	frame.bytes[24]++; /* its checksum */
+	frame.length = 14 + 20 + 7; /* it ends within its ports' header */
 	for (unsigned queue = 0; queue < QUEUES; queue++)
 		assert_int_equal(home_of(&frame, 0, queue), queue);
+}
+
+static void what_does_not_hold_is_dropped_whatever_its_queue(void **state)
+{
+	struct frame frame = udp4(CLIENT, SERVER, 1, 2);
+	const unsigned home = home_of(&frame, 0, 0);
+
+	frame.bytes[24]++; /* its checksum */
+	for (unsigned queue = 0; queue < QUEUES; queue++) {
+		assert_int_equal(home_of(&frame, 0, queue), home);
+		assert_false(passes_by(&frame, 0, queue));
+	}
+	assert_int_equal(filtered("drop_checksum"), QUEUES);
+	assert_int_equal(counted("connections", "known"), 0);
 }
 
 static void there_are_as_many_as_were_asked_for_and_no_more(void **state)
@@ -719,6 +733,7 @@ int main(void)
 		TEST(errors_belong_where_what_they_quote_does),
 		TEST(fragments_belong_where_their_flow_does),
 		TEST(what_has_no_flow_stays_where_it_came_in),
+		TEST(what_does_not_hold_is_dropped_whatever_its_queue),
 		TEST(there_are_as_many_as_were_asked_for_and_no_more),
 		TEST(rules_count_what_all_queues_had),
 		TEST(another_instance_may_have_other_queues),
