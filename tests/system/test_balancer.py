@@ -93,8 +93,9 @@ class Scene:
     right: Host
     command: Command
 
-    def spec(self, drained: str | None = None, connections: int = 65536) -> Path:
+    def spec(self, drained: str | None = None, connections: int = 65536, queues: int = 1) -> Path:
         text = EXAMPLE.read_text().replace("tr-left", self.left.namespace).replace("tr-right", self.right.namespace)
+        text = text.replace("kind: balancer\n", f"kind: balancer\n    cpus: {{most: {queues}}}\n")
         text = text.replace("\n      services:\n", MORE)
         text = text.replace("      secret:", f"      connections: {connections}\n      secret:")
         if drained is not None:
@@ -264,10 +265,10 @@ def test_connections_outlive_a_crash(scene: Scene) -> None:
 
 @pytest.mark.usefixtures("second")
 def test_connections_go_on_in_an_instance_that_replaces_the_balancer(scene: Scene) -> None:
-    """It is led frames before it could probe anybody, so it has to be told who is up, too."""
+    """It has other queues, and is led frames before it could probe anybody: so it has to be told who is up, too."""
     with scene.talks(VIRTUAL[4]) as talk, scene.talks(VIRTUAL[6]) as six, scene.talks(DIRECT, 81) as direct:
         ends = talk.end(), six.end(), direct.end()
-        said = scene.command("apply", scene.spec(connections=1000)).stdout
+        said = scene.command("apply", scene.spec(connections=1000, queues=3)).stdout
         assert re.search("lb: [1-9][0-9]* connections handed over$", said, re.M), said
         assert (talk.end(), six.end(), direct.end()) == ends
         handed = shown(scene.command, "lb").counters["handed_over"]

@@ -32,11 +32,12 @@ class Scene:
     right: Host
     command: Command
 
-    def rules(self, *rules: str, connections: int = 65536) -> Path:
-        """A spec with these rules."""
+    def rules(self, *rules: str, connections: int = 65536, queues: int = 1) -> Path:
+        """A spec with these rules, of a firewall with so many queues and one thread."""
         listed = "".join(f"        - {{{each}}}\n" for each in rules)
         return self.command.spec(
-            f"functions:\n  fw:\n    kind: firewall\n    firewall:\n      connections: {connections}\n"
+            f"functions:\n  fw:\n    kind: firewall\n    cpus: {{most: {queues}}}\n    firewall:\n"
+            f"      connections: {connections}\n"
             f"      groups: {{right: ['{self.right.addresses[4]}', '{self.right.addresses[6]}']}}\n"
             f"      rules:\n{listed}"
             f"chains: {{wan: [{{if: {self.left.namespace}}}, fw, {{if: {self.right.namespace}}}]}}\n"
@@ -201,7 +202,8 @@ def test_rules_are_there_again_after_a_crash(scene: Scene) -> None:
 
 
 def test_connections_go_on_through_an_instance_that_is_replaced(scene: Scene) -> None:
-    """Both by `apply` with another setting and by a restart: one connection is idle meanwhile, one at full speed."""
+    """By `apply` with other settings, more queues among them, and by a restart: one connection is idle meanwhile, one
+    at full speed."""
     talk = f"name: talk, action: allow, port: port0, protocol: tcp, destination_port: {TALK}"
     scene.command("apply", scene.rules(*ALLOWED, talk))
     to = scene.right.addresses[4]
@@ -215,7 +217,7 @@ def test_connections_go_on_through_an_instance_that_is_replaced(scene: Scene) ->
         begun, instance = scene.frames("perf"), _instance(scene)
         running = beside.submit(iperf, scene.left.run, to, 8)
         wait_until(lambda: scene.frames("perf") >= begun + 2)
-        said = scene.command("apply", scene.rules(*ALLOWED, talk, connections=1000)).stdout
+        said = scene.command("apply", scene.rules(*ALLOWED, talk, connections=1000, queues=3)).stdout
         assert re.search("fw: [1-9][0-9]* connections handed over$", said, re.M), said
         assert _instance(scene) == instance + 1
         assert _handed_over(scene)["taken"] >= 3

@@ -167,7 +167,7 @@ def answers(host: Host) -> bool:
 
 
 def test_connections_keep_their_addresses_when_the_instance_is_replaced(scene: Scene) -> None:
-    """The outside host would reset a connection that comes from another port."""
+    """By one with other queues, too. The outside host would reset a connection that comes from another port."""
     with (
         serving(scene.right, WEB, "python3", "-c", REPEATER, str(WEB)),
         conversation(scene.left.namespace, scene.right.addresses[4], WEB) as idle,
@@ -176,10 +176,10 @@ def test_connections_keep_their_addresses_when_the_instance_is_replaced(scene: S
         ends = outside_ends(scene)
         spec = scene.command.folder / "spec.yaml"
         text = spec.read_text()
-        assert "pool: 198.51.100.0/28\n" in text
-        said = scene.command(
-            "apply", scene.command.spec(text.replace("pool:", "connections: 5000\n      pool:"), "other.yaml")
-        ).stdout
+        assert "pool: 198.51.100.0/28\n" in text and "kind: nat\n" in text
+        other = text.replace("pool:", "connections: 5000\n      pool:")
+        other = other.replace("kind: nat\n", "kind: nat\n    cpus: {most: 3}\n")
+        said = scene.command("apply", scene.command.spec(other, "other.yaml")).stdout
         assert re.search("gate: [1-9][0-9]* connections handed over$", said, re.M), said
         assert outside_ends(scene) == ends
         assert idle.says("after") == "after"
