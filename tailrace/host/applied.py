@@ -31,7 +31,9 @@ def check(tree: Tree, profile: str | None = None, nic: str | None = None) -> tup
     journal = read_journal(folder)
     applied = journal.applied
     if profile is None and applied is None:
-        raise Mistake("no profile is applied; apply one (`tailrace host apply`), or name it with --profile")
+        raise Mistake(
+            "no profile is applied; apply one (`tailrace host apply`), or check one by `tailrace host verify --profile NAME`"
+        )
     keeps = load_profile(applied.roles) if applied and applied.roles else None
     name = profile or (applied.profile if applied else LATENCY)
     machine = machine_of(tree)
