@@ -32,7 +32,7 @@ def check(tree: Tree, profile: str | None = None, nic: str | None = None) -> tup
     applied = journal.applied
     if profile is None and applied is None:
         raise Mistake(
-            "no profile is applied; apply one (`tailrace host apply`), or check one by `tailrace host verify --profile NAME`"
+            "no profile is applied; `tailrace host apply` applies one, `host verify --profile NAME` checks one"
         )
     keeps = load_profile(applied.roles) if applied and applied.roles else None
     name = profile or (applied.profile if applied else LATENCY)
