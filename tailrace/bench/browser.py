@@ -42,6 +42,7 @@ class Browser:
         self._session: str | None = None
         self.complaints: list[str] = []
         self._loaded = False
+        self._traced: str | None = None
         target = self.call("Target.createTarget", url="about:blank")["targetId"]
         self._session = self.call("Target.attachToTarget", targetId=target, flatten=True)["sessionId"]
         for domain in ("Page", "Runtime", "Log"):
@@ -90,6 +91,8 @@ class Browser:
                 self.complaints.append(params["entry"]["text"])
             case "Page.loadEventFired":
                 self._loaded = True
+            case "Tracing.tracingComplete":
+                self._traced = params["stream"]
         return message
 
     def open(self, page: Path | str, width: int, *, height: int = 900, dark: bool = False) -> None:
@@ -111,6 +114,28 @@ class Browser:
         """The value of a JavaScript expression in the page."""
         answer = self.call("Runtime.evaluate", expression=expression, returnByValue=True, awaitPromise=True)
         return answer["result"].get("value")
+
+    def begin_trace(self, *categories: str) -> None:
+        """Of what the browser does, events of these categories are noted (chrome://tracing names them)."""
+        self._traced = None
+        config = {"includedCategories": list(categories), "excludedCategories": ["*"]}
+        self.call("Tracing.start", transferMode="ReturnAsStream", traceConfig=config)
+
+    def end_trace(self) -> list[dict[str, Any]]:
+        """The events since, in the Trace Event Format: times are in µs."""
+        self.call("Tracing.end")
+        until, text = time.monotonic() + self._limit, ""
+        while self._traced is None:
+            self._read(until, "ending a trace")
+        while True:
+            part = self.call("IO.read", handle=self._traced)
+            text += base64.b64decode(part["data"]).decode() if part.get("base64Encoded") else part["data"]
+            if part["eof"]:
+                break
+        self.call("IO.close", handle=self._traced)
+        found = json.loads(text)
+        events: list[dict[str, Any]] = found["traceEvents"] if isinstance(found, dict) else found
+        return events
 
     def picture(self, path: Path) -> None:
         """The whole page as a PNG."""

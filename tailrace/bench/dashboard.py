@@ -14,6 +14,7 @@ import os
 import signal
 import threading
 import time
+from bisect import bisect_right
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, fields, replace
@@ -53,6 +54,8 @@ _DEATH_SECONDS = 4.0
 _TESTER_NICE = 10
 """On two cores the browser shares the tester's, and is what is measured."""
 _WIDTH, _HEIGHT = 1440, 900
+_TRACED = ("disabled-by-default-devtools.timeline", "blink.user_timing")
+"""Categories of Chromium's: tasks of threads with their CPU time, and what the page marks."""
 _DIES = "dies"
 """The function that is killed."""
 _RATE = """[document.querySelector('[data-hop="chain-0/0"][data-way="forward"]'), shown => shown.textContent]"""
@@ -116,7 +119,7 @@ class DashboardPlan:
     def total_seconds(self) -> float:
         sides = 1 + self.netdata
         changes = _CHANGE_SECONDS * self.changes * sides
-        return 20.0 + self.seconds * sides + changes + _DEATH_SECONDS * self.deaths + self.heap
+        return 20.0 + self.seconds * (1 + sides) + changes + _DEATH_SECONDS * self.deaths + self.heap
 
 
 @dataclass(frozen=True)
@@ -203,8 +206,8 @@ def _traffic(plan: DashboardPlan, tester: Tester, seconds: float) -> None:
 
 
 def _looking_on(plan: DashboardPlan, tester: Tester, server: int, page: Browser) -> dict[str, float]:
-    """The server's CPU time and the page's frames, while frames pass all chains."""
-    _traffic(plan, tester, plan.seconds + 60)
+    """The server's CPU time and the page's frames, while frames pass all chains; then the frames' CPU time, traced."""
+    _traffic(plan, tester, 2 * plan.seconds + 60)
     time.sleep(_SETTLE)
     page.evaluate("bench.frames = [], bench.pictures = 0")
     page.call("Performance.enable", timeDomain="threadTicks")
@@ -214,8 +217,11 @@ def _looking_on(plan: DashboardPlan, tester: Tester, server: int, page: Browser)
     busy, tasks = cpu_seconds(server) - busy, _metric(page, "TaskDuration") - tasks
     frames = sorted(page.evaluate("bench.frames"))
     pictures = page.evaluate("bench.pictures")
+    page.begin_trace(*_TRACED)
+    time.sleep(plan.seconds)
+    work = sorted(work_of(page.end_trace()))
     tester.cut_short(1.0)
-    if not frames:
+    if not frames or not work:
         raise Failure("the page was sent no picture")
     return {
         "server_percent": busy / lasted * 100,
@@ -224,8 +230,30 @@ def _looking_on(plan: DashboardPlan, tester: Tester, server: int, page: Browser)
         "frame_p50_ms": quantile(frames, 0.5),
         "frame_p99_ms": quantile(frames, 0.99),
         "frame_max_ms": frames[-1],
+        "frame_cpu_p50_ms": quantile(work, 0.5),
+        "frame_cpu_p99_ms": quantile(work, 0.99),
+        "frame_cpu_max_ms": work[-1],
         "first_paint_ms": page.evaluate("performance.getEntriesByName('first-contentful-paint')[0]?.startTime ?? -1"),
     }
+
+
+def work_of(events: Sequence[Mapping[str, Any]]) -> list[float]:
+    """CPU time in ms that the page's main thread took for each picture: of all its tasks up to the next one. No wait
+    for a core is in it."""
+    marks = [each for each in events if each["name"] == "picture" and each.get("cat") == _TRACED[1]]
+    if not marks:
+        return []
+    thread = marks[0]["pid"], marks[0]["tid"]
+    times = sorted(each["ts"] for each in marks)
+    work = [0.0] * len(times)
+    for each in events:
+        if each["name"] != "RunTask" or (each["pid"], each["tid"]) != thread or "tdur" not in each:
+            continue
+        # The mark of a picture is made within its first task.
+        at = bisect_right(times, each["ts"] + each["dur"]) - 1
+        if at >= 0:
+            work[at] += each["tdur"] / 1e3
+    return work[:-1]  # the last was not traced to its end
 
 
 def _metric(page: Browser, name: str) -> float:

@@ -528,9 +528,10 @@ def dashboard(
     sudo tailrace bench dashboard --hop 5 --seconds 3
 
     A node of its own is started, with frames through all chains, and its dashboard opened in Chromium. server: CPU time
-    of `tailrace dashboard`. frame: work of the page's main thread for a picture. change: from a counter's change to the
-    painted pixel. death: from a function's SIGKILL to the alarm that the page has painted. --heap says what the page's
-    heap (after a collection) and the server's memory were before, halfway and after.
+    of `tailrace dashboard`. frame: work of the page's main thread for a picture, with waiting for a core; frame cpu:
+    CPU time of that thread. change: from a counter's change to the painted pixel. death: from a function's SIGKILL to
+    the alarm that the page has painted. --heap says what the page's heap (after a collection) and the server's memory
+    were before, halfway and after.
 
     --hop measures what looking costs the switch: cycles a packet of a saturated hop as in `bench hop`, with the page
     open, in turn with the page playing a record of it, a process that reads nothing but takes as much CPU, and no page.

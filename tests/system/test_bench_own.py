@@ -247,6 +247,7 @@ def test_the_dashboard(tailrace: Path) -> None:
     assert (result["bench"], result["settings"]["chains"]) == ("dashboard", 5)
     figures = result["figures"]
     assert 0 < figures["frame_p50_ms"] <= figures["frame_p99_ms"] <= figures["frame_max_ms"]
+    assert 0 < figures["frame_cpu_p50_ms"] <= figures["frame_cpu_p99_ms"] <= figures["frame_cpu_max_ms"]
     assert -10 < figures["change_to_pixel_p50_ms"] <= figures["change_to_pixel_max_ms"] < 20_000
     assert 0 < figures["death_to_alarm_p50_ms"] <= figures["death_to_alarm_max_ms"] < 30_000
     assert 0 < figures["server_percent"] < 100

@@ -200,5 +200,25 @@ def test_a_function_dies_again_and_again(tmp_path: Path, monkeypatch: pytest.Mon
     assert [each.returncode for each in started] == [-signal.SIGKILL] * 2
 
 
+def test_the_work_of_a_picture_is_that_of_its_tasks() -> None:
+    page, other = {"pid": 7, "tid": 7}, {"pid": 7, "tid": 8}
+
+    def task(thread: dict[str, int], at: int, dur: int, tdur: int) -> dict[str, Any]:
+        return {
+            "name": "RunTask",
+            "cat": "disabled-by-default-devtools.timeline",
+            "ts": at,
+            "dur": dur,
+            "tdur": tdur,
+            **thread,
+        }
+
+    marks = [{"name": "picture", "cat": "blink.user_timing", "ts": at, **page} for at in (1_010, 101_010, 201_010)]
+    tasks = [task(page, 500, 100, 90), task(page, 1_000, 9_000, 4_000), task(page, 20_000, 3_000, 2_500)]
+    tasks += [task(page, 101_000, 50_000, 3_000), task(page, 201_000, 500, 400), task(other, 20_000, 50, 50)]
+    assert dashboard.work_of([*tasks, *marks]) == [6.5, 3.0]
+    assert dashboard.work_of(tasks) == []
+
+
 def test_the_memory_of_a_process() -> None:
     assert 5 < resident_mib(os.getpid()) < 5000
