@@ -9,7 +9,7 @@ from typing import Any
 
 from tailrace.errors import Failure
 from tailrace.kernel.cpus import show_list
-from tailrace.node.client import Client
+from tailrace.node.client import Client, NoService
 from tailrace.node.status import status
 from tailrace.observe.function_log import last_lines, log_of
 from tailrace.state.folder import folder_in_use
@@ -60,8 +60,11 @@ def log(folder: Path, name: str) -> list[str]:
 
 
 def restart(folder: Path, name: str) -> dict[str, Any]:
-    """Replaces what runs of a function by a new instance. Raises Said, NoService, Mistake, Failure."""
-    client = Client(folder)
+    """Replaces what runs of a function by a new instance. Raises Said, Mistake, Failure."""
+    try:
+        client = Client(folder)
+    except NoService:
+        raise Failure("nothing is up; run `tailrace up SPEC`") from None
     try:
         return {"version": client.call("function.restart", name=name)["version"]}
     finally:

@@ -125,6 +125,11 @@ class Body:
 
 def why_not(remote: Remote, error: BaseException) -> str:
     """What is said of a node that could not be asked."""
+    if isinstance(error, ssl.SSLCertVerificationError):
+        why = f"its certificate is not trusted ({error.verify_message})"
+        return f"{remote.name}: {why}; name it, or that of who has signed it, as `certificate` in the list"
+    if isinstance(error, ssl.SSLError):
+        return f"{remote.name}: it does not speak TLS there ({error.reason or error}); is its address http://…?"
     refused = isinstance(error, ConnectionRefusedError)  # whose text is asyncio's
     why = "connection refused" if refused else getattr(error, "strerror", None) or str(error) or "it does not answer"
     return f"{remote.name}: {why}; does `tailrace dashboard` run there?"

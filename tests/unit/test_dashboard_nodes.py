@@ -5,6 +5,7 @@ from __future__ import annotations
 import http.client
 import json
 import socket
+import ssl
 import threading
 from contextlib import closing
 from pathlib import Path
@@ -13,7 +14,7 @@ import pytest
 from run_folders import run_folder
 from served_dashboard import BEARER, FACTS, RATES, TOKEN, MadeUp, ask, served
 
-from tailrace.dashboard.nodes import Remote, read_nodes
+from tailrace.dashboard.nodes import Remote, read_nodes, why_not
 from tailrace.errors import Mistake
 
 
@@ -69,6 +70,18 @@ def test_one_that_talks_nonsense(said: bytes) -> None:
         with served(MadeUp(), remotes=remote(listening.getsockname()[1])) as port:
             assert ask(port, "/nodes/lab-2/stream", BEARER).status == 502
         thread.join()
+
+
+def test_what_is_wrong_with_another_nodes_tls_is_said() -> None:
+    remote = Remote(name="lab-2", url="https://lab-2:9753", token=TOKEN)
+    untrusted = ssl.SSLCertVerificationError("certificate verify failed")
+    untrusted.verify_message = "self-signed certificate"
+    assert "not trusted (self-signed certificate); name it" in why_not(remote, untrusted)
+    with served(MadeUp(), remotes=()) as plain:
+        other = Remote(name="lab-2", url=f"https://127.0.0.1:{plain}", token=TOKEN)
+        with served(MadeUp(), remotes=(other,)) as port:
+            answer = ask(port, "/nodes/lab-2/api/summary", BEARER)
+    assert answer.status == 502 and "lab-2: it does not speak TLS there" in answer.text
 
 
 def test_the_list(tmp_path: Path) -> None:

@@ -70,6 +70,9 @@ def test_what_cannot_be_asked_is_said(port: int, monkeypatch: pytest.MonkeyPatch
 
 
 def test_only_with_control_is_anything_changed(tmp_path: Path, port: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    with served(MadeUp(), folder=tmp_path, control=True) as port_without_node:
+        answer = ask(port_without_node, "/api/functions/nat/restart", BEARER, "POST")
+        assert answer.status == 503 and "nothing is up; run `tailrace up SPEC`" in answer.text
     restarted = []
     monkeypatch.setattr(functions, "restart", lambda _, name: restarted.append(name) or {"version": 8})
     path = "/api/functions/nat/restart"
