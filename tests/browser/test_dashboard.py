@@ -13,6 +13,7 @@ from bisect import bisect
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
+from statistics import median
 from typing import Any
 
 import pytest
@@ -146,8 +147,9 @@ def test_rates_are_those_of_the_counters(command: Command, page: Browser, tmp_pa
     finally:
         recorder.over.set()
         thread.join()
+    shares: dict[tuple[str, str], list[float]] = {}
     for picture in shown:
-        assert 0.9 <= picture["seconds"] <= 1.5
+        assert picture["seconds"] >= 0.9
         ways = {(hop, way) for hop, way, _ in picture["rates"]}
         assert ways == {(f"voice/{hop}", way) for hop in range(3) for way in ("forward", "back")}
         for hop, way, text in picture["rates"]:
@@ -156,7 +158,10 @@ def test_rates_are_those_of_the_counters(command: Command, page: Browser, tmp_pa
                 for moment in (picture["to"] - picture["seconds"], picture["to"])
             )
             assert end > begin
-            assert number(text) == pytest.approx((end - begin) / picture["seconds"], rel=0.05)
+            shares.setdefault((hop, way), []).append(number(text) * picture["seconds"] / (end - begin))
+    # On a busy machine a reading, ours or the server's, may be later than it says.
+    assert median(each["seconds"] for each in shown) <= 1.5
+    assert [median(each) for each in shares.values()] == pytest.approx([1.0] * len(shares), abs=0.05)
     page.picture(tmp_path / "page.png")
     assert page.complaints == []
 
