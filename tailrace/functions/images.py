@@ -231,11 +231,17 @@ def architecture(image: str) -> str:
     return podman("image", "inspect", "--format", "{{.Architecture}}", image).strip()
 
 
+_REFERENCE = re.compile(r"(?:[\w.-]+(?::\d+)?/)?[a-z0-9]+(?:[._/-]+[a-z0-9]+)*(?::\w[\w.-]{0,127})?", re.ASCII)
+"""The name of an image (https://github.com/distribution/reference)."""
+
+
 def import_root(archive: Path, name: str, entry: Sequence[str]) -> str:
     """Makes an image of a root filesystem, such as LXC's, in a tar archive; `entry` is what it starts. Returns the
     image's name. Raises Failure, Mistake."""
     if not archive.is_file():
         raise Mistake(f"{archive}: there is no such file; expected a tar archive of a root filesystem")
+    if not _REFERENCE.fullmatch(name):  # podman would say so when it has made the image, and keep that without a name
+        raise Mistake(f"{name}: no image has such a name; expected one in lower case, such as localhost/fw:3")
     start = f"ENTRYPOINT {json.dumps(list(entry))}"
     try:
         podman("import", "--quiet", "--change", start, str(archive), name, seconds=600)
@@ -243,8 +249,6 @@ def import_root(archive: Path, name: str, entry: Sequence[str]) -> str:
         why = str(error).rpartition("Error: ")[2]
         if "processing tar file" in why:
             raise Mistake(f"{archive}: podman cannot unpack it ({why}); expected a whole tar archive") from None
-        if "normalizing name" in why:
-            raise Mistake(f"{name}: no image has such a name ({why}); expected one such as localhost/fw:3") from None
         raise
     return name
 
