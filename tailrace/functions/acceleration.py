@@ -1,12 +1,14 @@
 """Whether KVM runs machines here, found by trying: a machine that does nothing but say so, within a time limit.
 
 That /dev/kvm opens says little: on some hosts, themselves virtual machines, no ordinary kernel boots with it.
-The answer is kept until the host, its QEMU or the image changes.
+The answer is kept until the host, its QEMU or the image changes. Where QEMU's user cannot open it, nothing is tried.
 """
 
 from __future__ import annotations
 
 import json
+import os
+import pwd
 import subprocess
 import time
 from collections.abc import Sequence
@@ -15,6 +17,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Literal
 
+from tailrace.functions.disks import qemu_user
 from tailrace.functions.images import Image, images_folder, machine_image
 from tailrace.kernel.boot import boot_id
 from tailrace.process.plain import last_line
@@ -22,6 +25,8 @@ from tailrace.process.programs import system_program
 
 BOOT_SECONDS = 10.0
 """In which a machine has booted with KVM, on a busy host too: it takes one."""
+KVM = Path("/dev/kvm")
+_ACL = "system.posix_acl_access"
 _SAYS = b"tailrace: the function has ended"
 
 
@@ -43,6 +48,9 @@ class Answer:
 def acceleration() -> Answer:
     """Raises Mistake where there is no image to try with."""
     image = machine_image()
+    closed = closed_to_qemu()
+    if closed is not None:
+        return Answer("tcg", closed)
     kept = images_folder() / "kvm.json"
     key = f"{boot_id()} {image.made_of} {Path(system_program('qemu-system-x86_64')).stat().st_mtime_ns}"
     with suppress(OSError, ValueError, LookupError, TypeError):
@@ -56,10 +64,36 @@ def acceleration() -> Answer:
     return answer
 
 
+def closed_to_qemu(kvm: Path = KVM) -> str | None:
+    """Why the user that QEMU runs as cannot open /dev/kvm, with the cure; None if it can, or there is none.
+
+    Libvirt asks QEMU what it can do with more rights than that user has, finds that they differ, and asks again before
+    each machine, for seconds (virQEMUCapsIsValid() in src/qemu/qemu_capabilities.c). Raises Mistake."""
+    try:
+        found = kvm.stat()
+        user = pwd.getpwuid(qemu_user())
+        os.getxattr(kvm, _ACL)
+        return None  # a list of who may open it, as systemd-logind makes it
+    except FileNotFoundError:
+        return None
+    except OSError:  # there is no such list
+        pass
+    if found.st_uid == user.pw_uid:
+        may = found.st_mode >> 6
+    else:
+        may = found.st_mode >> 3 if found.st_gid in os.getgrouplist(user.pw_name, user.pw_gid) else found.st_mode
+    if may & 0o6 == 0o6:
+        return None
+    return (
+        f"{user.pw_name}, whom QEMU runs as, may not open {kvm}, and each machine starts seconds later for it; "
+        f"`sudo chgrp kvm {kvm} && sudo chmod g+rw {kvm}`"
+    )
+
+
 def _why_not(image: Image) -> str:
     """Why KVM does not run a machine here; empty if it does."""
     try:
-        Path("/dev/kvm").open("r+b", buffering=0).close()
+        KVM.open("r+b", buffering=0).close()
     except OSError as error:
         return f"/dev/kvm: {error.strerror}"
     words = [system_program("qemu-system-x86_64"), "-nodefaults", "-no-user-config", "-display", "none", "-no-reboot"]

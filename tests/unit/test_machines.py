@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import pwd
 import re
 import signal
 import subprocess
@@ -21,8 +22,8 @@ from machines import machine, make
 
 from tailrace.bench import start
 from tailrace.errors import Failure, Mistake
-from tailrace.functions import images
-from tailrace.functions.acceleration import Answer
+from tailrace.functions import acceleration, images
+from tailrace.functions.acceleration import Answer, closed_to_qemu
 from tailrace.functions.domain import MachineSetting, Nic, differing, domain_xml, inner_address, mac_address
 from tailrace.functions.machine import machine_setting, partition
 from tailrace.functions.names import outer_name
@@ -502,6 +503,24 @@ def test_how_long_a_kernel_took_to_boot_is_what_it_says_itself() -> None:
     assert start.kernel_boot_ms(said) == 4125.0
     with pytest.raises(Failure, match="build its image again: tailrace image build"):
         start.kernel_boot_ms("[    0.000000] Linux version 6.1\n")
+
+
+@pytest.mark.parametrize(
+    ("mode", "member", "opens"),
+    [(0o600, True, False), (0o660, False, False), (0o660, True, True), (0o666, False, True)],
+)
+def test_whether_qemus_user_may_open_kvm(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, mode: int, member: bool, opens: bool
+) -> None:
+    kvm = tmp_path / "kvm"
+    assert closed_to_qemu(kvm) is None
+    kvm.touch()
+    kvm.chmod(mode)
+    nobody = pwd.getpwnam("nobody")
+    monkeypatch.setattr(acceleration, "qemu_user", lambda: nobody.pw_uid)
+    monkeypatch.setattr(acceleration.os, "getgrouplist", lambda *_: [kvm.stat().st_gid] if member else [])
+    why = closed_to_qemu(kvm)
+    assert why is None if opens else why is not None and f"sudo chgrp kvm {kvm}" in why
 
 
 @pytest.mark.parametrize("port", ["f1.0", "f1@4.0"])
