@@ -396,7 +396,11 @@ def _save(name: str, file: Path, *, as_json: bool) -> int:
 def _restore(name: str, file: Path | None, label: str | None, *, as_json: bool) -> int:
     if (file is None) == (label is None):
         raise Mistake("expected a file, or a snapshot's label with --snapshot")
-    return operate.restore(name, file or _snapshot_file(name, label or ""), as_json=as_json)
+    if file is None:
+        file = _snapshot_file(name, label or "")
+        if not file.exists():
+            raise Mistake(f"{name} has no snapshot {label}; `tailrace function snapshots` shows those there are")
+    return operate.restore(name, file, as_json=as_json)
 
 
 def _snapshot_file(name: str, label: str) -> Path:

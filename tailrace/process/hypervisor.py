@@ -48,6 +48,7 @@ _WAITED = re.compile(r"\S+Z qemu-system-x86_64: -chardev \S+: info: QEMU waiting
 _CURES = {
     "guest RAM: Cannot allocate memory": "its memory was set aside, and another program has taken it meanwhile: try "
     "again, or see who has memory and huge pages by `tailrace node resources` and `grep Huge /proc/meminfo`",
+    "load of migration failed": "the state is damaged or cut short, or of another QEMU or CPU: save it anew",
     "End of file while reading data": "libvirt's daemon has ended meanwhile: try again",
 }
 _VCPU = re.compile(r"CPU (\d{1,3})/")

@@ -377,11 +377,17 @@ class Container(MadeFor):
         return [system_program("podman"), "rm", "--force", "--time", "2", "--ignore", self.name]
 
     def undo(self) -> str | None:
-        try:
-            done = subprocess.run(self.removal(), capture_output=True, text=True, timeout=60, check=False)
-        except subprocess.TimeoutExpired:
-            return f"container {self.name}: podman has not removed it within 60 s"
-        return None if done.returncode == 0 else f"container {self.name}: {last_line(done.stderr, 'podman failed')}"
+        for _ in range(2):
+            try:
+                done = subprocess.run(self.removal(), capture_output=True, text=True, timeout=60, check=False)
+            except subprocess.TimeoutExpired:
+                return f"container {self.name}: podman has not removed it within 60 s"
+            if done.returncode == 0:
+                return None
+            if done.returncode > 0:
+                break
+        how = "podman failed" if done.returncode > 0 else f"podman was killed by signal {-done.returncode}, twice"
+        return f"container {self.name}: {last_line(done.stderr, how)}"
 
 
 @dataclass(frozen=True)

@@ -14,7 +14,9 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from typer.testing import CliRunner
 
+from tailrace.cli import main
 from tailrace.errors import Failure, Mistake, Refused
 from tailrace.functions import container, disks, machine, rootless
 from tailrace.functions.container import InContainer
@@ -29,6 +31,7 @@ from tailrace.process.process import identify
 from tailrace.resources.place import Place
 from tailrace.resources.topology import Cpu
 from tailrace.spec.load import parse_spec
+from tailrace.state import record
 from tailrace.state.record import Process
 
 INSTANCE = Instance("fw", "", ("vhost-server:/s/0",), Place(0, (0,)), 256 << 20, huge=False, image="registry/fw:3")
@@ -208,6 +211,7 @@ WAITED = f"{TIME} -chardev socket,id=c,path=/s,server=on: info: QEMU waiting for
     [
         ("End of file while reading data", "End of file while reading data; libvirt's daemon has ended"),
         (f"monitor: {WAITED}{WAITED}{TIME} no such device", f"monitor: {TIME} no such device"),
+        ("load of migration failed: I/O", "load of migration failed: I/O; the state is damaged or cut short"),
         (f"{WAITED}guest RAM: Cannot allocate memory", "guest RAM: Cannot allocate memory; its memory was set aside"),
     ],
 )
@@ -250,6 +254,35 @@ def test_a_machine_that_libvirt_has_forgotten_is_ended_and_nobody_else(
         left, ended = list(tmp_path.iterdir()), process.poll() is not None
         process.kill()
     assert bool(left) != ours and ended == ours
+
+
+@pytest.mark.parametrize(
+    ("ends", "said"),
+    [
+        ([-9, 0], None),
+        ([-9, -9], "container tailrace-fw: podman was killed by signal 9, twice"),
+        ([125], "container tailrace-fw: podman failed"),
+    ],
+)
+def test_a_podman_that_is_killed_while_it_removes_a_container_is_asked_again(
+    monkeypatch: pytest.MonkeyPatch, ends: list[int], said: str | None
+) -> None:
+    def run(*_words: object, **_how: object) -> SimpleNamespace:
+        return SimpleNamespace(returncode=ends.pop(0), stderr="")
+
+    monkeypatch.setattr(record.subprocess, "run", run)
+    monkeypatch.setattr(record, "system_program", lambda name: name)
+    assert record.Container("tailrace-fw", "fw").undo() == said
+    assert not ends
+
+
+def test_a_snapshot_that_is_not_there_is_told_before_anything_is_asked(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TAILRACE_IMAGES", str(tmp_path))
+    done = CliRunner().invoke(main.app, ["function", "restore", "fw", "--snapshot", "before"])
+    assert done.exit_code == 2
+    assert "fw has no snapshot before; `tailrace function snapshots` shows those there are" in done.output
 
 
 @pytest.mark.parametrize("comes_back", [True, False])
