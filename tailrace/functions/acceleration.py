@@ -71,13 +71,12 @@ def closed_to_qemu(kvm: Path = KVM) -> str | None:
     each machine, for seconds (virQEMUCapsIsValid() in src/qemu/qemu_capabilities.c). Raises Mistake."""
     try:
         found = kvm.stat()
-        user = pwd.getpwuid(qemu_user())
-        os.getxattr(kvm, _ACL)
-        return None  # a list of who may open it, as systemd-logind makes it
-    except FileNotFoundError:
+    except OSError:
         return None
-    except OSError:  # there is no such list
-        pass
+    with suppress(OSError):  # a list of who may open it, as systemd-logind makes it; most have none
+        os.getxattr(kvm, _ACL)
+        return None
+    user = pwd.getpwuid(qemu_user())
     if found.st_uid == user.pw_uid:
         may = found.st_mode >> 6
     else:
