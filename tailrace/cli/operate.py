@@ -200,7 +200,8 @@ def _resized_words(name: str, resized: Mapping[str, Any]) -> str:
     if resized["vcpus_moved"] is not None:
         moved = resized["vcpus_moved"]
         return f"{name}: {moved} virtual CPU{' was' if moved == 1 else 's were'} moved {after}."
-    said = f"{name}: {resized['queues_moved']} queues were handed over {after}"
+    moved = resized["queues_moved"]
+    said = f"{name}: {moved} queue{' was' if moved == 1 else 's were'} handed over {after}"
     if len(resized["now"]) <= len(resized["before"]):
         return f"{said}."
     first = resized["first_frame_ms"]
