@@ -126,13 +126,15 @@ def finished(
     folder: Path | None = None,
     environment: Mapping[str, str] | None = None,
 ) -> subprocess.CompletedProcess[str]:
-    """How a program of the system ended that reads nothing, and what it printed. Raises Late where it takes longer."""
+    """How a program of the system ended that reads nothing, and what it printed: U+FFFD for what is no text. Raises
+    Late where it takes longer."""
     try:
         return subprocess.run(
             command,
             stdin=subprocess.DEVNULL,
             capture_output=True,
             text=True,
+            errors="replace",
             timeout=seconds,
             cwd=folder,
             env=environment,
