@@ -18,6 +18,7 @@ import re
 import shlex
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 
 from tailrace.errors import Failure
@@ -25,7 +26,7 @@ from tailrace.functions import agent
 from tailrace.kernel.cpus import show_mask
 from tailrace.observe.recording import Event
 from tailrace.process.plain import plain
-from tailrace.state.function_tracer import FIND, IN_TRACEFS, run_here
+from tailrace.state.function_tracer import FIND, FORGET, INSTANCE, NOTES, disarming, instance_of, run_here
 from tailrace.state.launch import Launcher
 from tailrace.state.record import ArmedTracer
 
@@ -55,32 +56,56 @@ FUNCTIONS = (
 """Patterns of names: kernels have more and less of them."""
 
 _ARM = f"""\
+# What a boot has left there is not of this kernel.
+{FORGET} || {{ echo "$note cannot be removed"; exit 1; }}
+{FIND}
+cannot_write() {{ echo "$note cannot be written"; exit 1; }}
+used() {{ echo "its tracer of functions is used by somebody else ($1)"; exit 1; }}
+# only_default FILE...: they have nothing but the kernel's remark that nothing is set.
+only_default() {{
+	for name in "$@"; do
+		[ ! -e $t/$name ] || ! grep -qv -e '^#' -e '^no pid' $t/$name || used $name
+	done
+}}
+# keep NAME VALUE: what was set before.
+keep() {{ echo "$1 $2" >>$note.new || cannot_write; }}
+
 grep -qw function_graph $t/available_tracers || {{ echo 'its kernel has no tracer function_graph'; exit 1; }}
 grep -qw x86-tsc $t/trace_clock || {{ echo 'its tracer cannot use the TSC as its clock'; exit 1; }}
-d=$t/{IN_TRACEFS}
-mkdir $d 2>/dev/null || {{ [ -d $d ] || {{ echo 'its tracer can have no instances'; exit 1; }}; }}
+# These hold for instances, too; and how lines are printed is one setting for all of them until Linux 6.18.
+only_default set_graph_function set_graph_notrace
+[ ! -e $t/max_graph_depth ] || [ "$(cat $t/max_graph_depth)" = 0 ] || used max_graph_depth
+for each in $t/current_tracer $t/instances/*/current_tracer; do
+	[ ! -e $each ] || ! grep -qx function_graph $each || used ${{each#$t/}}
+done
+grep -E "^($functions)( |\\$)" $t/available_filter_functions | sed 's/ .*//' >$note.functions || cannot_write
+[ -s $note.functions ] || {{ echo 'its kernel has none of these functions'; exit 1; }}
+for name in options/funcgraph-abstime options/funcgraph-proc options/funcgraph-overhead options/funcgraph-tail; do
+	[ ! -e $t/$name ] || keep $name "$(cat $t/$name)"
+done
+d=$t/instances/$instance
+mkdir $d || {{ echo 'its tracer cannot have an instance of its own'; exit 1; }}
 if ! grep -qw function_graph $d/available_tracers; then
 	# Older kernels trace functions in one place only, which may be somebody else's.
 	rmdir $d
 	d=$t
-	[ "$(cat $d/current_tracer)" = nop ] && grep -q '^#* all functions enabled' $d/set_ftrace_filter ||
-		{{ echo 'its tracer of functions is used by somebody else (current_tracer, set_ftrace_filter)'; exit 1; }}
-	for name in tracing_on tracing_cpumask options/funcgraph-abstime options/funcgraph-proc \\
-		options/funcgraph-overhead options/funcgraph-tail; do
-		[ ! -e $d/$name ] || echo "$name $(cat $d/$name)"
-	done >$note.new
-	echo "trace_clock $(sed 's/.*\\[\\(.*\\)\\].*/\\1/' $d/trace_clock)" >>$note.new
-	echo "buffer_size_kb $(sed 's/.*expanded: \\([0-9]*\\).*/\\1/; s/ .*//' $d/buffer_size_kb)" >>$note.new
-	mv $note.new $note
+	[ "$(cat $t/current_tracer)" = nop ] || used current_tracer
+	only_default set_ftrace_filter set_ftrace_notrace set_ftrace_pid set_ftrace_notrace_pid
+	[ ! -e $t/events/enable ] || [ "$(cat $t/events/enable)" = 0 ] || used events/enable
+	# An X where CPUs' sizes differ.
+	grep -qEx '[0-9]+( \\(expanded: [0-9]+\\))?' $t/buffer_size_kb || used buffer_size_kb
+	[ ! -e $t/snapshot ] || grep -q 'Snapshot is freed' $t/snapshot || used snapshot
+	for name in tracing_on tracing_cpumask; do keep $name "$(cat $t/$name)"; done
+	keep trace_clock "$(sed 's/.*\\[\\(.*\\)\\].*/\\1/' $t/trace_clock)"
+	keep buffer_size_kb "$(sed 's/.*expanded: \\([0-9]*\\).*/\\1/' $t/buffer_size_kb)"
 fi
+mv $note.new $note || cannot_write
 set_up() {{
 	echo 0 >$d/tracing_on &&
 		echo x86-tsc >$d/trace_clock &&
 		echo $mask >$d/tracing_cpumask &&
 		echo 4 >$d/buffer_size_kb &&
 		echo $kib >$d/per_cpu/cpu$cpu/buffer_size_kb &&
-		grep -E "^($functions)( |\\$)" $t/available_filter_functions | sed 's/ .*//' >$note.functions &&
-		{{ [ -s $note.functions ] || {{ echo 'it has none of these functions' >&2; false; }}; }} &&
 		cat $note.functions >$d/set_ftrace_filter &&
 		echo function_graph >$d/current_tracer || return
 	for option in "abstime 1" "proc 1" "tail 1" "overhead 0"; do
@@ -101,7 +126,8 @@ echo armed
 """
 
 _TAKE = f"""\
-d=$t/{IN_TRACEFS}
+{FIND}
+d=$t/instances/$instance
 [ -d $d ] || d=$t
 if [ -e $d/snapshot ]; then
 	echo 1 >$d/snapshot
@@ -135,56 +161,74 @@ class FunctionTracer:
     cpu: int
     machine: str = ""
     """Whose kernel it is; empty: this host's."""
-    ask: Callable[[str], str] = run_here
-    """Runs a script as root where that kernel is, and returns what it has printed. Raises Failure."""
-    note: str = "/run/functions"
+    ask: Callable[[str, float], str] = run_here
+    """Runs a script as root where that kernel is, for at most so many seconds, and returns what it has printed. Raises
+    Failure."""
+    note: str = f"/run/{NOTES[0]}"
     """Where the kernel is: a file for what was set before."""
+    instance: str = INSTANCE
+    """The tracer's, where that kernel traces functions in instances."""
     kib: int = 1024
     """That it may keep: some tenths of a second."""
 
     @classmethod
     def here(cls, launcher: Launcher, cpu: int) -> FunctionTracer:
         """Of this host, armed until the session ends or is undone. Raises Failure, saying why it cannot be."""
-        note = launcher.state.folder / "functions"
-        armed = ArmedTracer(str(note))
+        folder = launcher.state.folder
+        run_here(FIND)  # else nothing need be put on record
+        armed = ArmedTracer(str(folder / NOTES[0]), instance_of(folder))
         launcher.state.add(armed)
-        found = cls(cpu, note=str(note), kib=_KIB_HERE)
+        found = cls(cpu, note=armed.note, instance=armed.instance, kib=_KIB_HERE)
         try:
             found.arm()
-        except Failure:
-            launcher.state.undo(armed)
+        except Failure as error:
+            problem = launcher.state.undo(armed)
+            if problem is not None:
+                raise Failure(f"{error}; and it could not be put back: {problem}") from None
             raise
         return found
 
     @classmethod
     def inside(cls, machine: str, socket: Path, cpu: int = 0) -> FunctionTracer:
         """Of a machine, by its agent; it is armed until the machine ends. Raises Failure, saying why it cannot be."""
-        found = cls(cpu, machine, lambda script: agent.ask(socket, script, _SECONDS))
-        found.arm()
+        found = cls(cpu, machine, partial(agent.ask, socket))
+        try:
+            found.arm()
+        except Failure as error:
+            # It may have been late, and trace from now on.
+            try:
+                found.disarm()
+            except Failure as problem:
+                raise Failure(f"{error}; its kernel may still be traced: {problem}") from None
+            raise
         return found
 
     def arm(self) -> None:
         """From now on it traces. Raises Failure, saying why it cannot."""
         functions = "|".join(FUNCTIONS)
-        said = self._run(_ARM, mask=show_mask([self.cpu]), kib=self.kib, functions=functions)
+        said = self._run(_ARM, _ARM_SECONDS, mask=show_mask([self.cpu]), kib=self.kib, functions=functions)
         if said.split()[-1:] != ["armed"]:
             raise Failure(f"its tracer of functions says what is not understood: {plain(said)[-80:]}")
+
+    def disarm(self) -> None:
+        """It is as it was before. Raises Failure, saying why it cannot."""
+        self.ask(disarming(self.note, self.instance), _ARM_SECONDS)
 
     def take(self, raised: int, arrived: int, hz: int, offset: int = 0) -> list[Event]:
         """The functions that ran from shortly before `raised` until shortly after `arrived`, by the TSC of who asks,
         which that kernel's is `offset` ahead of. Raises Failure."""
         before, after = hz // 1000, hz // 5000
         begin, end = max(raised + offset - before, 0), max(arrived + offset + after, 0)
-        said = self._run(_TAKE, begin=begin, end=end)
+        said = self._run(_TAKE, _TAKE_SECONDS, begin=begin, end=end)
         return [
             event._replace(begin=event.begin - offset, end=event.end - offset)
             for event in read_functions(said.splitlines()[:MOST_LINES], begin, end, hz, self.cpu, self.machine)
         ]
 
-    def _run(self, script: str, **values: object) -> str:
-        named = {"note": self.note, "cpu": self.cpu, **values}
+    def _run(self, script: str, seconds: float, **values: object) -> str:
+        named = {"note": self.note, "instance": self.instance, "cpu": self.cpu, **values}
         words = "".join(f"{name}={shlex.quote(str(value))}\n" for name, value in named.items())
-        return self.ask(f"{words}{FIND}{script}")
+        return self.ask(f"{words}{script}", seconds)
 
 
 @dataclass
@@ -217,8 +261,8 @@ class FunctionPaths:
 
 
 _KIB_HERE = 4096
-_SECONDS = 60.0
-"""An emulated machine on a busy host."""
+_ARM_SECONDS, _TAKE_SECONDS = 60.0, 15.0
+"""An emulated machine on a busy host. A slice waits for what is taken: less than a slice's patience."""
 _NAME = r"[\w.]{1,80}"
 _LINE = re.compile(
     r"(\d{1,12})\.(\d{6}) \| (\d{1,5})\) .{1,40}-(\d{1,7}) \| (?:(?:[-+!#*@$] ?)?(\d{1,12}(?:\.\d{1,3})?) us )?\| "

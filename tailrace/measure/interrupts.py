@@ -190,7 +190,7 @@ class Side:
             for fault in self.causes.faults:
                 yield f"{self.side}: what its guest did is not known from then on: {fault}"
             for fault in self.causes.paths.faults if self.causes.paths is not None else ():
-                yield f"{self.side}: functions are not traced any more from then on, {fault}"
+                yield f"{self.side}: functions are not known any more from then on, {fault}"
             if self.causes.guest is not None:
                 for what, why in self.causes.guest.lacks.items():
                     yield f"{what} cannot be recorded in {self.side}: {why}"
@@ -332,7 +332,7 @@ class Side:
                 with self.going():
                     inside = FunctionTracer.inside(self.side, agent.beside(self._launcher.log(self.side)))
             except Failure as error:
-                self.remarks.append(f"{self.side}: the functions of its kernel are not traced: {error}")
+                self.remarks.append(f"{self.side}: the functions of its kernel are not known: {error}")
         self.causes.paths = FunctionPaths(self.causes.hz, here, inside)
 
     def _watch_follower(self, seconds: float) -> None:

@@ -3,54 +3,86 @@
 from __future__ import annotations
 
 import shlex
+import zlib
+from pathlib import Path
 
 from tailrace.errors import Failure
 from tailrace.process.plain import last_line
 from tailrace.process.programs import finished, system_program
 
-IN_TRACEFS = "instances/tailrace-functions"
-"""Ours, where the kernel traces functions in instances too."""
-FIND = """\
+INSTANCE = "tailrace-functions"
+"""Ours, where the kernel traces functions in instances too. Of this host each state folder has one, `instance_of()`."""
+NOTES = ("functions", "functions.new", "functions.error", "functions.functions")
+"""In the state folder: what was set before, and files that are there only while it is armed."""
+
+
+def _find(otherwise: str) -> str:
+    return f"""\
 t=/sys/kernel/tracing
-[ -e $t/available_tracers ] || mount -t tracefs tracefs $t || { echo 'tracefs cannot be mounted'; exit 1; }
+[ -e $t/available_tracers ] || mount -t tracefs tracefs $t ||
+	{{ {otherwise}echo 'tracefs cannot be mounted'; exit 1; }}
 """
+
+
+FIND = _find("")
 """Shell: tracefs is `$t`."""
+_FIND_ARMED = _find("[ -e $note ] || exit 0; ")
+"""Without tracefs and without a note nothing was armed."""
+FORGET = "rm -f $note $note.new $note.error $note.functions"
 _DISARM = f"""\
-if [ -d $t/{IN_TRACEFS} ]; then
-	echo nop >$t/{IN_TRACEFS}/current_tracer
-	rmdir $t/{IN_TRACEFS}
+bad=0
+d=$t/instances/$instance
+if [ -d $d ]; then
+	echo nop >$d/current_tracer || bad=1
+	rmdir $d || bad=1
 fi
 if [ -e $note ]; then
-	echo 0 >$t/tracing_on
-	echo nop >$t/current_tracer
-	echo >$t/set_ftrace_filter
-	[ ! -e $t/snapshot ] || echo 0 >$t/snapshot
-	echo >$t/trace
-	while read -r name value; do echo "$value" >"$t/$name"; done <$note
-	rm $note
+	# It was armed where the whole kernel has one.
+	if grep -q '^tracing_on ' $note; then
+		echo 0 >$t/tracing_on || bad=1
+		echo nop >$t/current_tracer || bad=1
+		echo >$t/set_ftrace_filter || bad=1
+		[ ! -e $t/snapshot ] || echo 0 >$t/snapshot || bad=1
+		echo >$t/trace || bad=1
+	fi
+	while read -r name value; do
+		case $name in
+		tracing_on | tracing_cpumask | trace_clock | buffer_size_kb | options/funcgraph-abstime | \\
+			options/funcgraph-proc | options/funcgraph-overhead | options/funcgraph-tail)
+			echo "$value" >"$t/$name" || bad=1
+			;;
+		esac
+	done <$note
 fi
-rm -f $note.new $note.error $note.functions
+[ $bad != 0 ] || {FORGET} || bad=1
+exit $bad
 """
 _SECONDS = 60.0
 
 
-def run_here(script: str) -> str:
+def instance_of(folder: Path) -> str:
+    """The name of the instance of who has that state folder."""
+    return f"{INSTANCE}-{zlib.crc32(str(folder.resolve()).encode()):08x}"
+
+
+def run_here(script: str, seconds: float = _SECONDS) -> str:
     """What a script prints that uses this host's tracefs, which nobody else sees mounted. Raises Failure."""
-    done = finished([str(system_program("unshare")), "--mount", "sh", "-c", script], _SECONDS)
+    done = finished([str(system_program("unshare")), "--mount", "sh", "-c", script], seconds)
     if done.returncode != 0:
         raise Failure(last_line(done.stdout, "") or last_line(done.stderr, f"status {done.returncode}"))
     return done.stdout
 
 
-def disarming(note: str) -> str:
-    """The script after which a kernel's tracer is as it was before it was armed with that note."""
-    return f"note={shlex.quote(note)}\n{FIND}{_DISARM}"
+def disarming(note: str, instance: str) -> str:
+    """The script after which a kernel's tracer is as it was before it was armed with that note. It fails where
+    something cannot be put back; the note is kept then, and it may be run again."""
+    return f"note={shlex.quote(note)}\ninstance={shlex.quote(instance)}\n{_FIND_ARMED}{_DISARM}"
 
 
-def disarm_here(note: str) -> str | None:
+def disarm_here(note: str, instance: str) -> str | None:
     """Does so on this host. Returns why it could not, or None."""
     try:
-        run_here(disarming(note))
+        run_here(disarming(note, instance))
     except Failure as error:
         return f"the kernel's tracer of functions: {error}"
     return None

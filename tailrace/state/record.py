@@ -35,6 +35,7 @@ from tailrace.resources import hugepages
 from tailrace.resources.claim import Pages
 from tailrace.resources.ledger import remove_claim, unclaim_pages
 from tailrace.state.folder import ENVIRONMENT, run_folder
+from tailrace.state.function_tracer import NOTES, disarm_here
 
 FORMAT = 1
 
@@ -514,11 +515,11 @@ class ArmedTracer(Thing):
     kind = "function tracer"
     note: str
     """The file with what was set before."""
+    instance: str
+    """Of the kernel's tracer, where it is armed in one."""
 
     def undo(self) -> str | None:
-        from tailrace.state.function_tracer import disarm_here
-
-        return disarm_here(self.note)
+        return disarm_here(self.note, self.instance)
 
 
 _EVERY: tuple[type[Thing], ...] = (
@@ -790,7 +791,7 @@ class State:
         """Removes what is ours in the folder; returns what could not be. The folder itself goes, if nothing else is
         left in it, with whoever holds it."""
         names = ("state.json", "state.json.new", "switch.control", "switch.page", "switch.page.new", "tester.control")
-        paths = (*self.logs.glob("*"), *(self.folder / name for name in names))
+        paths = (*self.logs.glob("*"), *(self.folder / name for name in (*names, *NOTES)))
         problems = [problem for path in paths if (problem := FilePath(str(path)).undo()) is not None]
         problems += self.clear_sockets()
         for folder in (self.logs, self.sockets):

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
+from collections.abc import Callable
+from dataclasses import dataclass, field
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -11,9 +14,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tailrace.errors import Failure
+from tailrace.functions import agent
+from tailrace.measure import function_trace
 from tailrace.measure.function_trace import MOST_DEPTH, MOST_LINES, FunctionPaths, FunctionTracer, read_functions
 from tailrace.observe.recording import Event
-from tailrace.state.function_tracer import disarming
+from tailrace.process.programs import finished
+from tailrace.state.function_tracer import FORGET, disarming, instance_of
 from tailrace.state.record import ArmedTracer
 
 HZ = 2_000_000_000
@@ -94,7 +100,7 @@ def test_whatever_lines_say_functions_lie_in_the_time_asked_for(lines: list[str]
 def test_a_machines_functions_are_by_this_hosts_clock_and_few() -> None:
     scripts: list[str] = []
 
-    def ask(script: str) -> str:
+    def ask(script: str, _: float) -> str:
         scripts.append(script)
         return GRAPH + "5.000700 | 0) b-9 | 1.000 us | f();\n" * 2 * MOST_LINES
 
@@ -107,122 +113,289 @@ def test_a_machines_functions_are_by_this_hosts_clock_and_few() -> None:
 
 
 def test_one_that_cannot_be_asked_any_more_is_left_alone_and_the_other_goes_on() -> None:
-    def fails(_: str) -> str:
+    def fails(_: str, __: float) -> str:
         raise Failure("it does not answer")
 
-    paths = FunctionPaths(HZ, FunctionTracer(0, ask=lambda _: GRAPH), FunctionTracer(0, "tuned", fails))
+    paths = FunctionPaths(HZ, FunctionTracer(0, ask=lambda _, __: GRAPH), FunctionTracer(0, "tuned", fails))
     assert len(paths.take(BEGIN, END, 0)) == 5
     assert paths.faults == ["of its guest: it does not answer"] and paths.machine is None
     assert len(paths.take(BEGIN, END, 0)) == 5 and len(paths.faults) == 1
 
 
-@pytest.mark.parametrize("works", [True, False])
-def test_of_this_host_it_is_on_record_before_it_is_armed(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, works: bool
+@dataclass
+class Host:
+    """In place of a session of this host's: what it is asked to do, and what it cannot."""
+
+    folder: Path
+    fails: str = ""
+    done: list[str] = field(default_factory=list)
+
+    def _do(self, what: str) -> None:
+        self.done.append(what)
+        if what == self.fails:
+            raise Failure(f"{what}: it cannot be")
+
+    def tracer(self, monkeypatch: pytest.MonkeyPatch) -> FunctionTracer:
+        def add(thing: ArmedTracer) -> None:
+            self._do(f"recorded {Path(thing.note).name} {thing.instance}")
+
+        def undo(_: ArmedTracer) -> str:
+            self._do("undone")
+            return "the disk is full"
+
+        monkeypatch.setattr(function_trace, "run_here", lambda _: self._do("found"))
+        monkeypatch.setattr(FunctionTracer, "arm", lambda tracer: self._do(f"armed {tracer.cpu}"))
+        launcher = SimpleNamespace(state=SimpleNamespace(folder=self.folder, add=add, undo=undo))
+        return FunctionTracer.here(launcher, 1)  # type: ignore[arg-type]
+
+
+def test_of_this_host_it_is_on_record_before_it_is_armed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    host, instance = Host(tmp_path), instance_of(tmp_path)
+    assert host.tracer(monkeypatch).instance == instance
+    assert host.done == ["found", f"recorded functions {instance}", "armed 1"]
+    assert instance != instance_of(tmp_path / "another")  # its node may trace, too
+
+
+def test_what_cannot_be_armed_is_undone_and_without_tracefs_never_on_record(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    done: list[str] = []
+    without, refuses = Host(tmp_path, "found"), Host(tmp_path, "armed 1")
+    with pytest.raises(Failure, match="found: it cannot be"):
+        without.tracer(monkeypatch)
+    assert without.done == ["found"]
+    with pytest.raises(Failure, match="armed 1: it cannot be; and it could not be put back: the disk is full"):
+        refuses.tracer(monkeypatch)
+    assert refuses.done[2:] == ["armed 1", "undone"]
 
-    def add(thing: ArmedTracer) -> None:
-        done.append(f"recorded {Path(thing.note).name}")
 
-    def arm(tracer: FunctionTracer) -> None:
-        done.append(f"armed {tracer.cpu}")
-        if not works:
-            raise Failure("its kernel has no tracer function_graph")
+@pytest.mark.parametrize("ends", [True, False])
+def test_a_machine_that_cannot_be_armed_is_not_traced_or_that_is_said(
+    monkeypatch: pytest.MonkeyPatch, ends: bool
+) -> None:
+    asked: list[str] = []
 
-    monkeypatch.setattr(FunctionTracer, "arm", arm)
-    state = SimpleNamespace(folder=tmp_path, add=add, undo=lambda _: done.append("undone"))
-    launcher = SimpleNamespace(state=state)
-    if works:
-        assert FunctionTracer.here(launcher, 1).machine == ""  # type: ignore[arg-type]
-    else:
-        with pytest.raises(Failure):
-            FunctionTracer.here(launcher, 1)  # type: ignore[arg-type]
-    assert done == ["recorded functions", "armed 1", *([] if works else ["undone"])]
+    def ask(_: Path, script: str, __: float) -> str:
+        asked.append(script)
+        if len(asked) == 1 or not ends:
+            raise Failure("it is late")
+        return ""
+
+    monkeypatch.setattr(agent, "ask", ask)
+    with pytest.raises(Failure) as said:
+        FunctionTracer.inside("tuned", Path("agent"))
+    assert asked[1:] == [disarming("/run/functions", "tailrace-functions")]
+    assert str(said.value) == ("it is late" if ends else "it is late; its kernel may still be traced: it is late")
+
+
+def test_what_a_script_prints_need_not_be_text() -> None:
+    line = r"5.000100 | 0) caf\303-7 | 1.000 us | f();"  # the kernel cuts names after 15 bytes
+    printed = finished(["printf", f"{line}\\n"]).stdout
+    assert [each.name for each in read_functions(printed.splitlines(), BEGIN, END, HZ, 0)] == ["f"]
 
 
 # --- the scripts, with files in place of a kernel's -----------------------------------------------------------------
 
 
-def tracefs(folder: Path, *, snapshot: bool = True) -> Path:
+def tracefs(folder: Path, *, snapshot: bool = True, options: bool = True) -> Path:
     """Files as a kernel has them, where writing does nothing but to keep what was written."""
-    (folder / "per_cpu/cpu0").mkdir(parents=True)
-    for name in ("options", "instances"):
-        (folder / name).mkdir()
-    for option in ("abstime", "proc", "overhead", "tail"):
+    for name in ("per_cpu/cpu0", "options", "instances", "events"):
+        (folder / name).mkdir(parents=True)
+    for option in ("abstime", "proc", "overhead", "tail") if options else ():
         (folder / f"options/funcgraph-{option}").write_text("0\n")
     for name, text in {
         "available_tracers": "function_graph function nop", "current_tracer": "nop", "trace_clock": "[local] x86-tsc",
         "set_ftrace_filter": "#### all functions enabled ####", "buffer_size_kb": "7 (expanded: 1408)",
         "tracing_on": "1", "tracing_cpumask": "f", "trace": "", "per_cpu/cpu0/buffer_size_kb": "7",
         "available_filter_functions": "schedule\nschedule_tail\nvirtnet_poll [virtio_net]\nelse",
+        "set_ftrace_notrace": "#### no functions disabled ####", "set_ftrace_pid": "no pid", "max_graph_depth": "0",
+        "set_graph_function": "#### all functions enabled ####", "events/enable": "0",
     }.items():  # fmt: skip
         (folder / name).write_text(f"{text}\n")
     if snapshot:
-        (folder / "snapshot").write_text("")
+        (folder / "snapshot").write_text("# tracer: nop\n#\n# * Snapshot is freed *\n")
     (folder / f"per_cpu/cpu0/{'snapshot' if snapshot else 'trace'}").write_text(GRAPH)
     return folder
 
 
-def tracer_of(folder: Path, top: Path) -> FunctionTracer:
-    """Of these files. A kernel's new instance has files at once, and this one's has no tracer of functions."""
-    made = "\t(cd $t/instances/tailrace-functions && echo nop >available_tracers)\n\trmdir() { rm -r $1; }\n"
+Asks = Callable[[str, float], str]
 
-    def run(script: str) -> str:
-        script = script.replace("t=/sys/kernel/tracing\n", f"t={top}\n").replace(_NEW, _NEW + made)
-        done = subprocess.run(["sh", "-c", script], capture_output=True, text=True, timeout=30, check=False)
+
+def asks(top: Path, *, instance: Path | None = None) -> Asks:
+    """Runs scripts where these files are the kernel's. A new instance of a kernel's has files at once: those of
+    `instance`, or of one that has no tracer of functions; and they go with it."""
+    files = f"cp -r {instance}/. $1" if instance is not None else "echo nop >$1/available_tracers"
+    kernel = f"mkdir() {{ command mkdir $1 && {files}; }}\nrmdir() {{ rm -r $1; }}\nmount() {{ false; }}\n"
+
+    def run(script: str, seconds: float) -> str:
+        script = kernel + script.replace("t=/sys/kernel/tracing\n", f"t={top}\n")
+        done = subprocess.run(["sh", "-c", script], capture_output=True, text=True, timeout=seconds, check=False)
         if done.returncode != 0:
             raise Failure(done.stdout.strip() or done.stderr.strip())
         return done.stdout
 
-    return FunctionTracer(0, ask=run, note=str(folder / "note"))
+    return run
 
 
-_NEW = "mkdir $d 2>/dev/null || { [ -d $d ] || { echo 'its tracer can have no instances'; exit 1; }; }\n"
+def tracer_of(folder: Path, ask: Asks) -> FunctionTracer:
+    return FunctionTracer(0, ask=ask, note=str(folder / "note"), instance="ours")
+
+
 SET = ("current_tracer", "trace_clock", "tracing_cpumask", "buffer_size_kb", "tracing_on", "options/funcgraph-proc")
+FOUND = ["nop", "[local] x86-tsc", "f", "7 (expanded: 1408)", "1", "0"]
+PUT_BACK = ["nop", "local", "f", "1408", "1", "0"]
+TRACES = ["function_graph", "x86-tsc", "1", "4", "1", "1"]
 
 
 def is_set(top: Path) -> list[str]:
     return [(top / name).read_text().strip() for name in SET]
 
 
+def tree_of(top: Path) -> dict[str, str]:
+    return {str(each.relative_to(top)): each.read_text() for each in top.rglob("*") if each.is_file()}
+
+
+def check_it_traces(tracer: FunctionTracer, where: Path) -> None:
+    assert (where / "set_ftrace_filter").read_text().split() == ["schedule", "virtnet_poll"]
+    assert (where / "per_cpu/cpu0/buffer_size_kb").read_text() == "1024\n"
+    names = {each.name for each in tracer.take(BEGIN, BEGIN + 100_000, HZ)}
+    assert names == {"irq_enter_rcu", "net_rx_action", "__do_softirq", "schedule_idle"}  # not of later
+    assert (where / "tracing_on").read_text() == "1\n"
+
+
 @pytest.mark.parametrize("snapshot", [True, False])
 def test_where_functions_are_traced_in_one_place_only_all_is_put_back(tmp_path: Path, snapshot: bool) -> None:
     top = tracefs(tmp_path / "tracing", snapshot=snapshot)
-    tracer = tracer_of(tmp_path, top)
+    tracer = tracer_of(tmp_path, asks(top))
     tracer.arm()
-    assert is_set(top) == ["function_graph", "x86-tsc", "1", "4", "1", "1"]
-    assert (top / "set_ftrace_filter").read_text().split() == ["schedule", "virtnet_poll"]
-    assert (top / "per_cpu/cpu0/buffer_size_kb").read_text() == "1024\n"
-    if snapshot:  # the kernel has it as it was armed
-        (top / "per_cpu/cpu0/snapshot").write_text(GRAPH)
-    names = {each.name for each in tracer.take(BEGIN, BEGIN + 100_000, HZ)}
-    assert names == {"irq_enter_rcu", "net_rx_action", "__do_softirq", "schedule_idle"}  # not of later
-    assert is_set(top)[4] == "1"
-    tracer.ask(disarming(tracer.note))
-    assert is_set(top) == ["nop", "local", "f", "1408", "1", "0"]
+    assert is_set(top) == TRACES
+    check_it_traces(tracer, top)
+    tracer.disarm()
+    assert is_set(top) == PUT_BACK
     assert list(tmp_path.glob("note*")) == [] and list((top / "instances").iterdir()) == []
+    tracer.disarm()
 
 
-def test_a_tracer_that_is_somebody_elses_or_is_none_is_left_alone(tmp_path: Path) -> None:
+@pytest.mark.parametrize("own", [True, False], ids=["options of its own", "options of all"])
+@pytest.mark.parametrize("snapshot", [True, False])
+def test_where_an_instance_traces_functions_nothing_else_changes(tmp_path: Path, own: bool, snapshot: bool) -> None:
+    top, made = tracefs(tmp_path / "tracing"), tracefs(tmp_path / "made", snapshot=snapshot, options=own)
+    (top / "events/enable").write_text("1\n")  # somebody's events do not matter
+    before = tree_of(top)
+    tracer = tracer_of(tmp_path, asks(top, instance=made))
+    tracer.arm()
+    ours = top / "instances/ours"
+    assert [(ours / name).read_text().strip() for name in SET[:-1]] == TRACES[:-1]
+    assert ((ours if own else top) / "options/funcgraph-proc").read_text() == "1\n"
+    assert is_set(top)[:-1] == FOUND[:-1]
+    check_it_traces(tracer, ours)
+    with pytest.raises(Failure, match=r"used by somebody else \(instances/ours/current_tracer\)"):
+        tracer_of(tmp_path / "made", tracer.ask).arm()
+    tracer.disarm()
+    assert tree_of(top) == before
+    assert list(tmp_path.glob("note*")) == []
+
+
+ELSES = {
+    "current_tracer": "function", "events/enable": "X", "buffer_size_kb": "X", "set_ftrace_filter": "schedule",
+    "snapshot": "# * Snapshot is allocated *", "set_ftrace_notrace": "schedule", "set_ftrace_pid": "1",
+}  # fmt: skip
+OF_ALL = {"set_graph_function": "schedule", "max_graph_depth": "3", "instances/other/current_tracer": "function_graph"}
+
+
+@pytest.mark.parametrize(("name", "text"), [*ELSES.items(), *OF_ALL.items()])
+def test_a_tracer_that_is_somebody_elses_is_left_alone(tmp_path: Path, name: str, text: str) -> None:
+    top, made = tracefs(tmp_path / "tracing"), tracefs(tmp_path / "made")
+    (top / "instances/other").mkdir()
+    (top / name).write_text(f"{text}\n")
+    before = tree_of(top)
+    ways = [asks(top), asks(top, instance=made)] if name in OF_ALL else [asks(top)]
+    for ask in ways:
+        tracer = tracer_of(tmp_path, ask)
+        (tmp_path / "note").write_text("tracing_on 0\ncurrent_tracer nop\n")  # of before a boot
+        with pytest.raises(Failure, match=re.escape(f"its tracer of functions is used by somebody else ({name})")):
+            tracer.arm()
+        tracer.disarm()
+        assert tree_of(top) == before
+
+
+def test_a_kernel_without_it_or_with_our_instance_is_refused(tmp_path: Path) -> None:
     top = tracefs(tmp_path / "tracing")
-    tracer = tracer_of(tmp_path, top)
-    (top / "current_tracer").write_text("function\n")
-    with pytest.raises(Failure, match="is used by somebody else"):
+    tracer = tracer_of(tmp_path, asks(top))
+    (top / "instances/ours").mkdir()
+    with pytest.raises(Failure, match="its tracer cannot have an instance of its own"):
         tracer.arm()
-    tracer.ask(disarming(tracer.note))
-    assert is_set(top) == ["function", "[local] x86-tsc", "f", "7 (expanded: 1408)", "1", "0"]
+    (top / "instances/ours").rmdir()
+    (top / "available_filter_functions").write_text("none of them\n")  # else all of its functions would be traced
+    with pytest.raises(Failure, match="its kernel has none of these functions"):
+        tracer.arm()
     (top / "available_tracers").write_text("nop\n")
     with pytest.raises(Failure, match="has no tracer function_graph"):
         tracer.arm()
+    assert is_set(top) == FOUND
 
 
 def test_a_kernel_that_refuses_says_what_it_said_and_is_put_back(tmp_path: Path) -> None:
     top = tracefs(tmp_path / "tracing")
-    (top / "available_filter_functions").write_text("none of them\n")  # else all of its functions would be traced
-    tracer = tracer_of(tmp_path, top)
-    with pytest.raises(Failure, match="its tracer of functions refuses: it has none of these functions"):
+    (top / "per_cpu/cpu0/buffer_size_kb").unlink()
+    (top / "per_cpu/cpu0/buffer_size_kb").mkdir()
+    tracer = tracer_of(tmp_path, asks(top))
+    with pytest.raises(Failure, match=r"its tracer of functions refuses: .*buffer_size_kb"):
         tracer.arm()
     assert is_set(top)[0] == "nop"
-    tracer.ask(disarming(tracer.note))
-    assert is_set(top) == ["nop", "local", "f", "1408", "1", "0"]
+    tracer.disarm()
+    assert is_set(top) == PUT_BACK
+
+
+def test_what_cannot_be_put_back_is_said_and_done_later(tmp_path: Path) -> None:
+    top = tracefs(tmp_path / "tracing")
+    tracer = tracer_of(tmp_path, asks(top))
+    tracer.arm()
+    clock = top / "trace_clock"
+    clock.unlink()
+    clock.mkdir()
+    with pytest.raises(Failure, match="trace_clock"):
+        tracer.disarm()
+    assert (tmp_path / "note").exists()
+    clock.rmdir()
+    assert [(top / name).read_text() for name in ("current_tracer", "buffer_size_kb")] == ["nop\n", "1408\n"]
+    tracer.disarm()
+    assert is_set(top) == PUT_BACK
+
+
+def test_without_a_note_that_can_be_written_nothing_is_set(tmp_path: Path) -> None:
+    top = tracefs(tmp_path / "tracing")
+    before = tree_of(top)
+    with pytest.raises(Failure, match=r"missing/note cannot be written"):
+        tracer_of(tmp_path / "missing", asks(top)).arm()
+    full = tracer_of(tmp_path, asks(top))
+    for name in ("note.functions", "note.new"):  # as on a full disk
+        file = tmp_path / name
+        file.symlink_to("/dev/full")
+        with pytest.raises(Failure, match=r"/note cannot be written"):
+            FunctionTracer(0, ask=lambda script, seconds: full.ask(_kept(script), seconds), note=full.note).arm()
+        file.unlink()
+    (tmp_path / "note").mkdir()
+    with pytest.raises(Failure, match=r"/note cannot be removed"):
+        full.arm()
+    assert tree_of(top) == before
+
+
+def _kept(script: str) -> str:
+    return script.replace(FORGET, "true")
+
+
+def test_a_note_sets_nothing_else(tmp_path: Path) -> None:
+    top = tracefs(tmp_path / "tracing")
+    (tmp_path / "note").write_text("../else 1\ncurrent_tracer function\n")
+    tracer_of(tmp_path, asks(top)).disarm()
+    assert is_set(top) == FOUND and not (tmp_path / "else").exists()
+
+
+def test_without_tracefs_nothing_was_armed(tmp_path: Path) -> None:
+    tracer = tracer_of(tmp_path, asks(tmp_path / "nothing"))
+    with pytest.raises(Failure, match="tracefs cannot be mounted"):
+        tracer.arm()
+    tracer.disarm()
+    (tmp_path / "note").write_text("tracing_on 1\n")
+    with pytest.raises(Failure, match="tracefs cannot be mounted"):
+        tracer.disarm()

@@ -32,7 +32,9 @@ from tailrace.process.programs import system_program
 from tailrace.resources import hugepages
 from tailrace.resources.ledger import claim_file
 from tailrace.resources.topology import Cpu
+from tailrace.state.function_tracer import NOTES, instance_of
 from tailrace.state.record import (
+    ArmedTracer,
     Damaged,
     FilePath,
     Folder,
@@ -300,6 +302,20 @@ def test_after_a_restart_of_the_machine_only_files_are_undone(tmp_path: Path) ->
     assert [thing.kind for thing in peek(folder).things] == ["file"]
     assert not peek(folder).complete, "nothing of it runs any more"
     assert lower(folder).problems == []
+
+
+def test_what_an_armed_tracer_has_noted_goes_with_the_rest(tmp_path: Path) -> None:
+    """After a restart of the machine it is on record no more, and is not of the kernel that runs."""
+    folder = tmp_path / "state"
+    with hold(folder) as state:
+        state.add(ArmedTracer(str(folder / NOTES[0]), instance_of(folder)))
+        for name in NOTES:
+            (folder / name).write_text("tracing_on 0\n")
+    record = json.loads((folder / "state.json").read_text())
+    (folder / "state.json").write_text(json.dumps({**record, "boot": "another"}))
+    assert peek(folder).things == []
+    assert lower(folder).problems == []
+    assert not folder.exists()
 
 
 def test_a_process_of_the_same_pid_but_another_start_is_left_alone() -> None:
