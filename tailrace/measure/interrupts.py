@@ -410,6 +410,8 @@ class Side:
         )
         try:
             while True:
+                # Meanwhile what a machine is asked takes its time: then there is one more look.
+                done = time.monotonic() - began
                 found: dict[str, Any] = control.call("interrupts.look")
                 if self.causes is not None:
                     self.causes.note(found)
@@ -419,7 +421,6 @@ class Side:
                 for process in (self._sender, self._receiver):
                     if not process.id.alive():
                         raise Fault(why_ended(self._launcher, process))
-                done = time.monotonic() - began
                 if done > seconds + _PATIENCE:
                     raise Failure(f"{self.side}: its interrupts did not end in {done:.0f} s")
                 self._watch_follower(done)

@@ -187,3 +187,30 @@ def test_a_machine_without_a_recorder_is_measured_all_the_same(monkeypatch: pyte
     side._receiver = SimpleNamespace(id=SimpleNamespace(signal=lambda _: None))  # type: ignore[assignment]
     assert side._guest_recorder() is None
     assert list(side.notes()) == ["ue: what its guest does is not recorded: its image has no tailrace-recorder"]
+
+
+@pytest.mark.parametrize("ends", [True, False])
+def test_a_guest_that_stops_answering_does_not_end_the_slice(monkeypatch: pytest.MonkeyPatch, ends: bool) -> None:
+    """It may keep whoever asks it for longer than a slice is waited for: what came meanwhile is looked up."""
+    now, looks = 0.0, 0
+
+    def call(what: str, **_: object) -> dict[str, Any]:
+        nonlocal looks
+        looks += what == "interrupts.look"
+        return {"result": {"lost": 0}} if ends and looks > 1 else {}
+
+    def note(_: object) -> None:
+        nonlocal now
+        now += 1000.0
+
+    monkeypatch.setattr(interrupts, "time", SimpleNamespace(monotonic=lambda: now, sleep=lambda _: None))
+    side = side_of_machine(None)
+    side.causes = SimpleNamespace(note=note)  # type: ignore[assignment]
+    side._sender = side._receiver = follower(alive=True)
+    control: Any = SimpleNamespace(call=call)
+    if ends:
+        assert side._slice(control, "msix", 1, lambda _: None) == {"lost": 0}
+    else:
+        with pytest.raises(Failure, match="its interrupts did not end in 1000 s"):
+            side._slice(control, "msix", 1, lambda _: None)
+    assert looks == 2
