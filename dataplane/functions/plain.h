@@ -165,6 +165,7 @@ static inline bool plain_ends(const struct rte_mbuf *mbuf, struct plain *words)
 	words->source = (uint32_t)(second >> 32);
 	words->destination = (uint32_t)third;
 	words->ports = plain_ports(third >> 32);
+	words->event = EVENTS; /* not looked at */
 	return true;
 }
 

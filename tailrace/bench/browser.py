@@ -19,6 +19,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
+from tailrace.errors import Failure
 from tailrace.process.process import descendants, end, identify
 
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
@@ -93,6 +94,8 @@ class Browser:
                 self._loaded = True
             case "Tracing.tracingComplete":
                 self._traced = params["stream"]
+                if params.get("dataLossOccurred"):
+                    raise Failure("the browser could not keep all events of a trace; measure for a shorter time")
         return message
 
     def open(self, page: Path | str, width: int, *, height: int = 900, dark: bool = False) -> None:

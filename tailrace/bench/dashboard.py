@@ -54,6 +54,8 @@ _DEATH_SECONDS = 4.0
 _TESTER_NICE = 10
 """On two cores the browser shares the tester's, and is what is measured."""
 _WIDTH, _HEIGHT = 1440, 900
+_TRACE_SECONDS = 30.0
+"""Chromium keeps so many events and no more."""
 _TRACED = ("disabled-by-default-devtools.timeline", "blink.user_timing")
 """Categories of Chromium's: tasks of threads with their CPU time, and what the page marks."""
 _DIES = "dies"
@@ -119,7 +121,14 @@ class DashboardPlan:
     def total_seconds(self) -> float:
         sides = 1 + self.netdata
         changes = _CHANGE_SECONDS * self.changes * sides
-        return 20.0 + self.seconds * (1 + sides) + changes + _DEATH_SECONDS * self.deaths + self.heap
+        return (
+            20.0
+            + self.seconds * sides
+            + min(self.seconds, _TRACE_SECONDS)
+            + changes
+            + _DEATH_SECONDS * self.deaths
+            + self.heap
+        )
 
 
 @dataclass(frozen=True)
@@ -207,7 +216,7 @@ def _traffic(plan: DashboardPlan, tester: Tester, seconds: float) -> None:
 
 def _looking_on(plan: DashboardPlan, tester: Tester, server: int, page: Browser) -> dict[str, float]:
     """The server's CPU time and the page's frames, while frames pass all chains; then the frames' CPU time, traced."""
-    _traffic(plan, tester, 2 * plan.seconds + 60)
+    _traffic(plan, tester, plan.seconds + _TRACE_SECONDS + 60)
     time.sleep(_SETTLE)
     page.evaluate("bench.frames = [], bench.pictures = 0")
     page.call("Performance.enable", timeDomain="threadTicks")
@@ -218,7 +227,7 @@ def _looking_on(plan: DashboardPlan, tester: Tester, server: int, page: Browser)
     frames = sorted(page.evaluate("bench.frames"))
     pictures = page.evaluate("bench.pictures")
     page.begin_trace(*_TRACED)
-    time.sleep(plan.seconds)
+    time.sleep(min(plan.seconds, _TRACE_SECONDS))
     work = sorted(work_of(page.end_trace()))
     tester.cut_short(1.0)
     if not frames or not work:

@@ -9,7 +9,7 @@ from typing import Any
 
 from tailrace.errors import Failure
 from tailrace.kernel.cpus import show_list
-from tailrace.node.client import Client, NoService
+from tailrace.node import client
 from tailrace.node.status import status
 from tailrace.observe.function_log import last_lines, log_of
 from tailrace.state.folder import folder_in_use
@@ -60,12 +60,11 @@ def log(folder: Path, name: str) -> list[str]:
 
 
 def restart(folder: Path, name: str) -> dict[str, Any]:
-    """Replaces what runs of a function by a new instance. Raises Said, Mistake, Failure."""
+    """Replaces what runs of a function by a new instance; of what is up without a service, one is started first. Raises
+    Said, Mistake, Failure."""
+    folder = folder_in_use(folder)
     try:
-        client = Client(folder)
-    except NoService:
+        answer = client.ask(folder, "function.restart", start=(folder / "state.json").exists(), name=name)
+    except client.NoService:
         raise Failure("nothing is up; run `tailrace up SPEC`") from None
-    try:
-        return {"version": client.call("function.restart", name=name)["version"]}
-    finally:
-        client.close()
+    return {"version": answer["version"]}

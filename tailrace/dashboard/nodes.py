@@ -123,13 +123,21 @@ class Body:
         self._writer.close()
 
 
+_NAME_IT = "name it, or that of who has signed it, as `certificate` in the list"
+_RENEW, _OTHER_NAME = "renew it", "use a name or an address that the certificate has as `url`"
+_CURES = {9: "set the clocks", 10: _RENEW, 62: _OTHER_NAME, 63: _OTHER_NAME, 64: _OTHER_NAME}
+"""By OpenSSL's number: not yet valid, expired; another host's name, e-mail or address (x509_vfy.h)."""
+
+
 def why_not(remote: Remote, error: BaseException) -> str:
     """What is said of a node that could not be asked."""
     if isinstance(error, ssl.SSLCertVerificationError):
-        why = f"its certificate is not trusted ({error.verify_message})"
-        return f"{remote.name}: {why}; name it, or that of who has signed it, as `certificate` in the list"
+        why = f"{remote.name}: its certificate is not trusted ({error.verify_message})"
+        return f"{why}; {_CURES.get(error.verify_code, _NAME_IT)}"
     if isinstance(error, ssl.SSLError):
-        return f"{remote.name}: it does not speak TLS there ({error.reason or error}); is its address http://…?"
+        http = error.reason in ("WRONG_VERSION_NUMBER", "HTTP_REQUEST", "RECORD_LAYER_FAILURE")
+        why = f"{remote.name}: TLS does not come about ({error.reason or error})"
+        return f"{why}; is its address http://…?" if http else why
     refused = isinstance(error, ConnectionRefusedError)  # whose text is asyncio's
     why = "connection refused" if refused else getattr(error, "strerror", None) or str(error) or "it does not answer"
     return f"{remote.name}: {why}; does `tailrace dashboard` run there?"

@@ -76,12 +76,15 @@ def test_what_is_wrong_with_another_nodes_tls_is_said() -> None:
     remote = Remote(name="lab-2", url="https://lab-2:9753", token=TOKEN)
     untrusted = ssl.SSLCertVerificationError("certificate verify failed")
     untrusted.verify_message = "self-signed certificate"
+    untrusted.verify_code = 18
     assert "not trusted (self-signed certificate); name it" in why_not(remote, untrusted)
+    untrusted.verify_code, untrusted.verify_message = 64, "IP address mismatch"
+    assert "not trusted (IP address mismatch); use a name or an address" in why_not(remote, untrusted)
     with served(MadeUp(), remotes=()) as plain:
         other = Remote(name="lab-2", url=f"https://127.0.0.1:{plain}", token=TOKEN)
         with served(MadeUp(), remotes=(other,)) as port:
             answer = ask(port, "/nodes/lab-2/api/summary", BEARER)
-    assert answer.status == 502 and "lab-2: it does not speak TLS there" in answer.text
+    assert answer.status == 502 and "lab-2: TLS does not come about" in answer.text and "http://" in answer.text
 
 
 def test_the_list(tmp_path: Path) -> None:
