@@ -229,10 +229,10 @@ def say(lines: Sequence[str], *, as_json: bool) -> None:
     print(plain_lines("\n".join(lines)), file=sys.stderr if as_json else sys.stdout, flush=True)
 
 
-def needs_root(what: str) -> None:
+def needs_root(what: str, why: str = "network namespaces and huge pages") -> None:
     """Raises Mistake if this is not root."""
     if os.geteuid() != 0:
-        raise Mistake(f"{what} needs root, for network namespaces and huge pages; start it with sudo")
+        raise Mistake(f"{what} needs root, for {why}; start it with sudo")
 
 
 def _headline(plan: Plan, as_json: bool) -> None:

@@ -241,7 +241,7 @@ def _measure(
     """What is left after so many slices."""
     if trace is not None:
         check_path(trace)
-    commands.needs_root(COMMAND)
+    commands.needs_root(COMMAND, "real-time priorities and machines")
     machines = {side.guest.image or plan.image for side in plan.sides if side.guest is not None}
     notes = _check_machines(machines, {each.guest.image or plan.image for each in plan.beside})
     names = ", ".join(side.side for side in plan.sides)
