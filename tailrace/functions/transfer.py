@@ -60,6 +60,8 @@ class Progress:
     rounds: int
     throttle: int
     """Per cent by which it is slowed down so that it comes to an end (auto-converge)."""
+    sent_bytes: int = 0
+    """That went out so far."""
 
     @property
     def seconds_left(self) -> float | None:
@@ -146,6 +148,7 @@ class Outgoing:
             dirtied_per_second=found.get("memory_dirty_rate", 0) * found.get("memory_page_size", 4096),
             rounds=found.get("memory_iteration", 0),
             throttle=found.get("auto_converge_throttle", 0),
+            sent_bytes=found.get("memory_processed", 0),
         )
 
     def here(self) -> bool | None:

@@ -50,6 +50,9 @@ _DONE_SECONDS = 120.0
 """In which it forwards there, once it may go on."""
 _PARKED = "parked"
 """What is told of the frames that waited for a machine which has arrived, beside `COUNTED`."""
+STALLED_SECONDS = 30.0
+"""In which nothing of a machine gets through before its move is given up. TCP tries for a quarter of an hour, and the
+machine may stand still meanwhile."""
 _LOOK_SECONDS = 0.02
 _TELL_SECONDS = 1.0
 _FORWARD_SECONDS = 2.0
@@ -351,7 +354,8 @@ def _send(
     tell: Callable[[str], None],
 ) -> None:
     """Sends it, and says how far it is."""
-    told = 0.0
+    told, moved = 0.0, time.monotonic()
+    sent, stalled = 0, False
     cancelled: KeyboardInterrupt | None = None
     while not sending.ended.wait(_LOOK_SECONDS):
         try:
@@ -359,9 +363,14 @@ def _send(
             parking.keep()
             if now - told >= _TELL_SECONDS:
                 told = now
-                if (progress := sending.progress()) is not None:
+                progress = sending.progress()
+                if progress is None or progress.sent_bytes != sent:
+                    sent, moved = progress.sent_bytes if progress is not None else sent, now
+                stalled |= now - moved >= STALLED_SECONDS
+                if progress is not None:
                     tell(progress.text)
-            if cancelled is not None or reception.ended.is_set():  # nobody wants it, or is there to receive it
+            # Nobody wants it, or is there to receive it, or nothing gets there.
+            if cancelled is not None or reception.ended.is_set() or stalled:
                 sending.cancel()  # again and again: libvirt refuses that until it has begun
         except KeyboardInterrupt as error:
             cancelled = cancelled or error
@@ -375,6 +384,11 @@ def _send(
         )
     if cancelled is not None:
         raise cancelled
+    if stalled:
+        raise Failure(
+            f"{name} goes on here: nothing of it has come through to {host} for {STALLED_SECONDS:g} s, so the move was "
+            f"given up; see whether the network between the hosts is well, and move it again{there}"
+        )
     raise Failure(f"{name} goes on here: {sending.problem}{there}")
 
 

@@ -13,6 +13,7 @@ from typing import Any, cast
 import pytest
 
 from tailrace.errors import Failure
+from tailrace.functions.transfer import Outgoing, Progress
 from tailrace.node import moving
 from tailrace.node.client import Client, Said
 from tailrace.node.moving import Receiving
@@ -213,3 +214,47 @@ def test_of_a_side_that_nothing_was_said_of_all_counts_as_delivered(tmp_path: Pa
     receiving.give("0", ["a"])
     receiving.settle()
     assert given.given == [("0", ["a"]), ("1", [])]
+
+
+class Sending:
+    """A machine whose memory gets through as `sent` says, of one look after the other; libvirt ends it when asked."""
+
+    def __init__(self, sent: list[int | None]) -> None:
+        self.sent = sent
+        self.ended = threading.Event()
+        self.problem: str | None = None
+
+    def progress(self) -> Progress | None:
+        sent = self.sent.pop(0) if len(self.sent) > 1 else self.sent[0]
+        if sent == END:
+            self.ended.set()
+        return Progress(1.0, 100, 50, 0, 0, 1, 0, sent) if sent is not None else None
+
+    def here(self) -> bool:
+        return True
+
+    def cancel(self) -> None:
+        self.problem = "operation aborted"
+        self.ended.set()
+
+
+END = 1000
+
+
+def send(sending: Sending, path: Path) -> None:
+    with parking(path, lambda *_: {"waiting": 0, "delivered": 0}, "0") as made:
+        reception = moving._Reception(cast(Client, None), "fw", "<domain/>")
+        moving._send(cast(Outgoing, sending), reception, made, "fw", "other", lambda _: None)
+
+
+def test_what_does_not_get_through_for_long_is_given_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(moving, "_TELL_SECONDS", 0.0)
+    monkeypatch.setattr(moving, "STALLED_SECONDS", 0.1)
+    with pytest.raises(Failure, match=r"fw goes on here: nothing of it has come through to other for 0\.1 s"):
+        send(Sending([None, 1, 2, 3, 4]), tmp_path / "c")
+
+
+def test_what_gets_through_slowly_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(moving, "_TELL_SECONDS", 0.0)
+    monkeypatch.setattr(moving, "STALLED_SECONDS", 5.0)
+    send(Sending([None, 1, *(9 * [2]), 3, *(9 * [4]), END]), tmp_path / "c")
