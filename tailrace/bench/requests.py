@@ -8,22 +8,20 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Sequence
 
 from tailrace.bench import tcp
 from tailrace.bench.compare import Plan, Step
 from tailrace.bench.model import OVS_DPDK, TAILRACE, Figures, Ratio, Sample, Window
 from tailrace.bench.setting import Setting
-from tailrace.bench.stacks import ADDRESSES
 from tailrace.bench.table import Column
 from tailrace.bench.window import counters_of
 from tailrace.errors import Fault
-from tailrace.fabric.base import Fabric
+from tailrace.measure.stacks import ADDRESSES
+from tailrace.measure.tcp import START_SECONDS, TAP_GUEST, Stacks, ask, transfer
 from tailrace.process.programs import own_program
-from tailrace.state.record import Process
 
 REQUESTS = "tailrace-requests"
-PROGRAMS = (tcp.TAP_GUEST, REQUESTS)
+PROGRAMS = (TAP_GUEST, REQUESTS)
 PORT = 5202
 COLUMNS = (
     Column("gbps", "bulk\nGbit/s", 2),
@@ -40,25 +38,25 @@ RATIOS = (
 
 def side_seconds(seconds: float) -> float:
     """How long a side takes in all."""
-    return 3 * _whole(seconds) + tcp.START_SECONDS
+    return 3 * _whole(seconds) + START_SECONDS
 
 
 def measure(plan: Plan, name: str, setting: Setting, step: Step) -> list[Sample]:
     """One side: bulk, requests, connections, for so many seconds each."""
     seconds = _whole(plan.seconds)
-    with tcp.stacks(setting, name) as (switch, guests):
-        step(tcp.START_SECONDS / 2)
+    with tcp.through(setting, name) as (switch, stacks):
+        step(START_SECONDS / 2)
 
         def figures() -> Figures:
-            bulk = tcp.transfer(setting, [*switch.processes(), *guests], seconds)
+            bulk = transfer(stacks, seconds)
             first, began = counters_of(switch), time.monotonic()
-            requests = _requests(setting, switch, guests, seconds)
+            requests = _requests(stacks, seconds)
             window = Window(first, counters_of(switch), time.monotonic() - began)
-            connections = _requests(setting, switch, guests, seconds, "--connect")
+            connections = _requests(stacks, seconds, "--connect")
             cycles = window.figures()["cycles_per_packet"]
             return {"cycles_per_packet": cycles, **bulk, "requests_kps": requests, "connections_kps": connections}
 
-        return setting.samples([*switch.processes(), *guests], figures)
+        return setting.samples(stacks.needed, figures)
 
 
 def _whole(seconds: float) -> int:
@@ -66,12 +64,12 @@ def _whole(seconds: float) -> int:
     return max(1, round(seconds))
 
 
-def _requests(setting: Setting, switch: Fabric, guests: Sequence[Process], seconds: int, *how: str) -> float:
+def _requests(stacks: Stacks, seconds: int, *how: str) -> float:
     """Requests that were answered, 1000 a second."""
     program = str(own_program(REQUESTS))
     server = [program, "--server", *how]
     client = [program, "--client", ADDRESSES[1], "--seconds", str(seconds), *how]
-    said = tcp.ask(setting, [*guests, *switch.processes()], server, client, PORT, seconds)
+    said = ask(stacks, server, client, PORT, seconds)
     return rate(said)
 
 

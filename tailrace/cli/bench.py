@@ -30,7 +30,6 @@ from tailrace.bench import tcp as bench_tcp
 from tailrace.bench import tester as bench_tester
 from tailrace.bench.model import OVS_DPDK, Comparison, Kinds
 from tailrace.bench.sides import ALONE
-from tailrace.bench.stacks import OWN_WAYS
 from tailrace.bench.table import (
     CYCLES,
     MPPS,
@@ -49,7 +48,9 @@ from tailrace.cli.bench_finish import JsonOption, finish
 from tailrace.cli.bench_host import host
 from tailrace.errors import Mistake
 from tailrace.functions.runtimes import STARTERS
+from tailrace.measure import tcp as tcp_parts
 from tailrace.measure.host.tools import INTERVAL_US
+from tailrace.measure.stacks import OWN_WAYS
 
 app = typer.Typer(
     help="Measure what one thing costs on this machine, compared with an alternative.",
@@ -299,14 +300,18 @@ def chain(
 def tcp(
     messages: Annotated[
         str, typer.Option(metavar="BYTES[,BYTES...]", help="Bytes of each write, each size measured by itself.")
-    ] = str(bench_tcp.BULK),
+    ] = str(tcp_parts.BULK),
     against: Annotated[
         str,
         typer.Option(
-            metavar="NAME[,NAME...]", help=f"{OVS_DPDK}, {', '.join(OWN_WAYS)}, in turn with Tailrace's; or none."
+            metavar="NAME[,NAME...]",
+            help=f"{OVS_DPDK}, {', '.join(OWN_WAYS)}, in turn with Tailrace's; or none.",
+            autocompletion=complete.listed(OVS_DPDK, *OWN_WAYS),
         ),
     ] = OVS_DPDK,
-    card: Annotated[str | None, typer.Option(metavar="NAME", help="The network card of passthrough.")] = None,
+    card: Annotated[
+        str | None, typer.Option(metavar="NAME", help="The network card of passthrough.", autocompletion=complete.cards)
+    ] = None,
     pairs: PairsOption = 5,
     seconds: SecondsOption = 5.0,
     cores: CoresOption = None,
@@ -341,7 +346,7 @@ def tcp(
             title="TCP between two network stacks, one connection",
             columns=[
                 *(
-                    Column(bench_tcp.figure_of(each), f"{each} B\nGbit/s" if each != bench_tcp.BULK else "Gbit/s", 2)
+                    Column(bench_tcp.figure_of(each), f"{each} B\nGbit/s" if each != tcp_parts.BULK else "Gbit/s", 2)
                     for each in result.settings["messages"]
                 ),
                 Column("retransmits", "retrans-\nmits", 0),
@@ -352,7 +357,7 @@ def tcp(
             ],
             notes=[
                 "Gbit/s: payload received, as iperf3 reports it, by writes of so many bytes.",
-                f"ping: {bench_tcp.PINGS} round trips, one each ms; mdev: their standard deviation (jitter).",
+                f"ping: {tcp_parts.PINGS} round trips, one each ms; mdev: their standard deviation (jitter).",
                 "ratio: tailrace ÷ its peer for Gbit/s, peer ÷ tailrace for round_trip; above 1 favours Tailrace.",
             ],
         )

@@ -65,6 +65,12 @@ interrupt_load = listed("none", "cpu", "memory", "machines")
 """What else may run while interrupts are measured."""
 
 
+def cards(incomplete: str) -> list[str]:
+    """The network cards that may have virtual functions, in a list with commas between them."""
+    found = Path("/sys/class/net").glob("*/device/sriov_totalvfs")
+    return listed(*sorted(path.parent.parent.name for path in found))(incomplete)
+
+
 def image(incomplete: str) -> list[str]:
     """The machines' images."""
     try:

@@ -12,6 +12,8 @@ from tailrace.bench import apply, chain, dashboard, interrupts, latency, priorit
 from tailrace.bench.guests import check_all_there, latency_figures
 from tailrace.bench.setting import Cores
 from tailrace.errors import Fault, Mistake
+from tailrace.measure import tcp as measured_tcp
+from tailrace.measure.tcp import figures, round_trips
 from tailrace.results.histogram import Histogram, index_of
 from tailrace.spec.load import load_spec
 
@@ -115,7 +117,7 @@ def test_a_frame_that_is_not_there_once_and_in_order_is_a_fault(values: dict[str
 
 def test_what_iperf3_found() -> None:
     found = {"end": {"sum_received": {"bits_per_second": 5.5e9}, "sum_sent": {"retransmits": 3}}}
-    assert tcp.figures(json.dumps(found)) == {"gbps": 5.5, "retransmits": 3}
+    assert figures(json.dumps(found)) == {"gbps": 5.5, "retransmits": 3}
 
 
 def test_what_ping_found() -> None:
@@ -123,9 +125,9 @@ def test_what_ping_found() -> None:
         "1000 packets transmitted, 998 received, 0.2% packet loss\nrtt min/avg/max/mdev = 0.021/0.045/1.203/0.012 ms\n"
     )
     found = {"ping_min_us": 21, "ping_avg_us": 45, "ping_max_us": 1203, "ping_mdev_us": 12, "ping_lost": 2}
-    assert tcp.round_trips(text) == found
+    assert round_trips(text) == found
     with pytest.raises(Fault, match="no answer"):
-        tcp.round_trips("1000 packets transmitted, 0 received, 100% packet loss, time 1001ms\n")
+        round_trips("1000 packets transmitted, 0 received, 100% packet loss, time 1001ms\n")
 
 
 def test_stacks_are_compared_with_several_ways() -> None:
@@ -144,7 +146,7 @@ def test_stacks_are_compared_with_several_ways() -> None:
 @pytest.mark.parametrize(("text", "words"), [("", "that could be read"), ('{"error": "refused"}', "refused")])
 def test_iperf3_without_a_connection_is_a_fault(text: str, words: str) -> None:
     with pytest.raises(Fault, match=words):
-        tcp.figures(text)
+        figures(text)
 
 
 @pytest.mark.parametrize(
@@ -198,3 +200,12 @@ def test_what_the_dashboards_benchmark_cannot_measure(monkeypatch: pytest.Monkey
 
 def test_the_page_is_small() -> None:
     assert 10_000 < dashboard.page_bytes() < 500 << 10
+
+
+def test_a_machine_without_taps_says_so_before_anything_starts(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(measured_tcp, "own_program", lambda _: tmp_path)
+    monkeypatch.setattr(measured_tcp, "_TUN", tmp_path / "tun")
+    with pytest.raises(Mistake, match=r"has no .*tun, .*run `sudo modprobe tun`"):
+        measured_tcp.check_guests()
+    (tmp_path / "tun").touch()
+    measured_tcp.check_guests()

@@ -1,4 +1,5 @@
 """Two Linux network stacks, and the ways of Linux's own in which they are joined: what a switch is compared with.
+(`tailrace.measure.tcp` joins them by a switch, and measures.)
 
 veth: a cable, nothing between (native); linux-bridge: what a host has where nobody has tuned anything (default);
 passthrough: a virtual function of a card for each, with Linux's driver, joined by the card. Each stack lives in a
