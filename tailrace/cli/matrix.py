@@ -16,9 +16,11 @@ from tailrace.cli.options import DEFAULT_RUNS, HugeOption, JsonOption, RepeatOpt
 from tailrace.cli.output import run_command
 from tailrace.errors import Mistake
 from tailrace.fabric.kinds import MATRIX_KINDS
-from tailrace.measure.matrix import MatrixRun, done, left, pages, placements, seconds
+from tailrace.measure.matrix import PATTERNS, MatrixRun, done, left, pages, placements, seconds
+from tailrace.measure.matrix_stacks import way_seconds, ways_left
 from tailrace.measure.progress import Reporter
 from tailrace.measure.session import Request, run_own
+from tailrace.measure.stacks import OWN_WAYS
 from tailrace.node.claiming import claim_placements
 from tailrace.results.run import RunFolder, find_folder, load_run, write_atomically
 from tailrace.spec.load import load_located
@@ -49,25 +51,55 @@ def matrix(
     resume: Annotated[
         Path | None, typer.Option(metavar="FOLDER", help="Continue the matrix of this run folder.")
     ] = None,
-    fabrics: Annotated[str | None, typer.Option(metavar="A,B,...", help=", ".join(MATRIX_KINDS) + ".")] = None,
+    fabrics: Annotated[
+        str | None,
+        typer.Option(
+            metavar="A,B,...", help=", ".join(MATRIX_KINDS) + ".", autocompletion=complete.listed(*MATRIX_KINDS)
+        ),
+    ] = None,
     interfaces: Annotated[
         str | None,
-        typer.Option(metavar="A,B,...", help="vhost-user, memif, tap, veth, passthrough; those that a fabric has."),
+        typer.Option(
+            metavar="A,B,...",
+            help="vhost-user, memif, tap, veth, passthrough; those that a fabric has.",
+            autocompletion=complete.listed("vhost-user", "memif", "tap", "veth", "passthrough"),
+        ),
     ] = None,
     card: Annotated[
-        str | None, typer.Option(metavar="A[,B]", help="The network card of fabric card; two for north/south.")
+        str | None,
+        typer.Option(
+            metavar="A[,B]",
+            help="The network card of fabric card; two for north/south.",
+            autocompletion=complete.cards,
+        ),
     ] = None,
     outside: Annotated[
         str | None, typer.Option(metavar="A,B", help="The interface at the far end of each card's cable.")
     ] = None,
     patterns: Annotated[
-        str | None, typer.Option(metavar="A,B,...", help="P2P, PVP, PVVP, VV, north/south, east/west.")
+        str | None,
+        typer.Option(
+            metavar="A,B,...",
+            help="P2P, PVP, PVVP, VV, north/south, east/west.",
+            autocompletion=complete.listed(*PATTERNS),
+        ),
     ] = None,
     functions: Annotated[
         str | None, typer.Option(metavar="N,...", help="Number of functions in north/south and east/west: 1 to 8.")
     ] = None,
     runs_in: Annotated[
         str | None, typer.Option(metavar="process|machine", help="Where the functions live.  [default: process]")
+    ] = None,
+    stacks: Annotated[
+        str | None,
+        typer.Option(
+            metavar="A,B,...",
+            help="TCP between two stacks too: tailrace, ovs-dpdk, veth, linux-bridge, passthrough.",
+            autocompletion=complete.listed("tailrace", "ovs-dpdk", *OWN_WAYS),
+        ),
+    ] = None,
+    messages: Annotated[
+        str | None, typer.Option(metavar="BYTES,...", help="Of --stacks, bytes of each write: 64,256,1518,65536.")
     ] = None,
     frames: Annotated[str | None, typer.Option(metavar="LIST", help="Frame sizes with FCS, and imix: 64,imix.")] = None,
     rate: Annotated[
@@ -87,6 +119,7 @@ def matrix(
     sudo tailrace measure matrix examples/matrix.yaml --repeat 3
     sudo tailrace measure matrix --fabrics card --interfaces passthrough --patterns east/west --card ens1f0
     sudo tailrace measure matrix --fabrics tailrace,ovs-dpdk --interfaces vhost-user --runs-in machine
+    sudo tailrace measure matrix examples/study.yaml --card ens1f0,ens1f1 --outside ens2f0,ens2f1
     sudo tailrace measure matrix --resume runs/2026-11-21-143005-matrix
 
     P is an end outside the machine (a veth in a private network namespace stands for a NIC), V a function. Each cell is
@@ -95,10 +128,14 @@ def matrix(
 
     Fabric card has functions on virtual functions of a network card (SR-IOV; interface passthrough), joined by the
     card itself. North/south two cards carry them, and the tester has the far ends of their cables (--outside).
+
+    With --stacks, TCP between two of Linux's network stacks is measured beside the cells, by what joins them: iperf3
+    with writes of each size, and the round trips and jitter of 1000 pings.
     """
     changes = {
         "fabrics": fabrics, "interfaces": interfaces, "patterns": patterns, "functions": functions, "frames": frames,
-        "rate": rate, "duration": duration, "card": card, "outside": outside, "runs_in": runs_in,
+        "rate": rate, "duration": duration, "card": card, "outside": outside, "runs_in": runs_in, "stacks": stacks,
+        "messages": messages,
     }  # fmt: skip
     options = MatrixOptions(changes, repeat, runs, huge, as_json)
 
@@ -150,7 +187,7 @@ def _resume(path: Path, options: MatrixOptions) -> int:
         raise Mistake(f"{path}: no matrix was begun there; expected the run folder of one") from None
     run = load_run(path)
     known = done(run)
-    if run.valid and not any(left(test, known, run.repeat)[0]):
+    if run.valid and not any((*left(test, known, run.repeat)[0], *ways_left(test, known, run.repeat)[0])):
         raise Mistake(f"{path}: every cell that this machine can have is done; nothing is left to measure")
     command = tuple(commands.command_line())
     request = Request(
@@ -161,14 +198,19 @@ def _resume(path: Path, options: MatrixOptions) -> int:
 
 def _run(request: Request, test: Matrix, options: MatrixOptions, known: Collection[tuple[str, int]]) -> int:
     rounds, refused = left(test, known, request.repeat)
+    ways, refused_ways = ways_left(test, known, request.repeat)
     wanted = list({cell.name: cell for cell in chain.from_iterable(rounds)}.values())
-    if not wanted and request.resume is None:
-        raise Mistake(f"this machine can have no cell: {'; '.join(dict.fromkeys(reason for _, reason in refused))}")
+    joining = list(dict.fromkeys(chain.from_iterable(ways)))
+    if not wanted and not joining and request.resume is None:
+        reasons = dict.fromkeys(reason for _, reason in (*refused, *refused_ways))
+        raise Mistake(f"this machine can have no cell: {'; '.join(reasons)}")
     commands.needs_root("measure matrix")
-    total = seconds(rounds, test)
-    cannot = f"; {len(refused)} more are not possible here" if refused else ""
-    many = f"{len(wanted)} cells" + (f" in {request.repeat} rounds" if request.repeat > 1 else "")
-    commands.say([f"{many}, about {round(total / 60) or 1} min{cannot}"], as_json=options.as_json)
+    total = seconds(rounds, test) + way_seconds(test) * sum(map(len, ways))
+    cannot = len(refused) + len(refused_ways)
+    cannot_words = f"; {cannot} more are not possible here" if cannot else ""
+    between = f" and {len(joining)} ways between TCP stacks" if joining else ""
+    many = f"{len(wanted)} cells{between}" + (f" in {request.repeat} rounds" if request.repeat > 1 else "")
+    commands.say([f"{many}, about {round(total / 60) or 1} min{cannot_words}"], as_json=options.as_json)
 
     def work(launcher: Launcher, into: RunFolder, report: Reporter) -> None:
         write_atomically(into.path / PLAN, test.model_dump_json(indent=1) + "\n")
@@ -177,8 +219,8 @@ def _run(request: Request, test: Matrix, options: MatrixOptions, known: Collecti
     return commands.run_with_bar(
         lambda bar: run_own(
             request,
-            pages(wanted, huge=options.huge),
-            lambda state: claim_placements(state, placements(wanted)),
+            max([pages(wanted, huge=options.huge), *(way.pages(huge=options.huge) for way in joining)]),
+            lambda state: claim_placements(state, [*placements(wanted), *(way.placement for way in joining)]),
             work,
             oversubscribed=any(place.oversubscribed for place in placements(wanted)),
             report=bar,

@@ -37,6 +37,8 @@ class Making:
     idle: str = "poll"
     cabling: Cabling = NO_CABLING
     """Which cards carry frames, where one is to."""
+    offloads: bool = False
+    """Whether guests may ask for checksums and segmentation."""
 
 
 @dataclass(frozen=True)
@@ -77,7 +79,7 @@ def _tailrace(making: Making) -> Fabric:
         keep=capabilities(devices),
         cores=making.placement.workers,
         device_queues=sum(not each.startswith("vhost-user") for each in making.interfaces),
-        offloads=False,
+        offloads=making.offloads,
     )
     if outward:
         return SwitchOnCards(making.launcher, options, making.network, making.cabling)
@@ -86,7 +88,7 @@ def _tailrace(making: Making) -> Fabric:
 
 def _ovs_dpdk(making: Making) -> Fabric:
     place = making.placement.switch
-    return OvsDpdk(making.launcher, place, nice=place.nice, network=making.network)
+    return OvsDpdk(making.launcher, place, nice=place.nice, offloads=making.offloads, network=making.network)
 
 
 def _own_switch() -> None:

@@ -23,6 +23,7 @@ from tailrace.fabric.kinds import CARD, MATRIX_KINDS, Kind
 from tailrace.measure.fit import beyond
 from tailrace.measure.floors import Floors, floors_seconds
 from tailrace.measure.latency import Case
+from tailrace.measure.matrix_stacks import Way, measure_way, ways_left
 from tailrace.measure.method import profiles_of
 from tailrace.measure.profile import Profile
 from tailrace.measure.progress import Reporter
@@ -32,6 +33,7 @@ from tailrace.measure.stand import Placed, Scene, SceneFunction, placed, standin
 from tailrace.measure.tester import Stopped
 from tailrace.resources.place import Placement
 from tailrace.results.comparison import CellRound, MatrixCell
+from tailrace.results.findings import StacksFinding
 from tailrace.results.model import Run
 from tailrace.results.record import name_in_round
 from tailrace.results.run import RunFolder
@@ -190,8 +192,10 @@ def pages(wanted: Sequence[Cell], *, huge: bool) -> int:
 
 
 def done(run: Run) -> set[tuple[str, int]]:
-    """The names of cells with figures, each with a round of which it has them: those need not be measured again."""
-    return {(cell.name, each.round) for cell in run.findings if isinstance(cell, MatrixCell) for each in cell.rounds}
+    """The names of cells and stacks with figures, each with a round of which it has them: those need not be measured
+    again."""
+    found = {(cell.name, each.round) for cell in run.findings if isinstance(cell, MatrixCell) for each in cell.rounds}
+    return found | {(each.case, each.round) for each in run.findings if isinstance(each, StacksFinding) and each.gbps}
 
 
 def left(
@@ -253,7 +257,11 @@ class MatrixRun:
             self._folder.note(f"each function lives in a {self._test.runs_in} of its own")
         for note in (each.note for each in profiles_of(self._test) if each.note is not None):
             self._folder.note(note)
-        rounds, refused = left(self._test, done(self._folder.run), self._repeat)
+        known = done(self._folder.run)
+        rounds, refused = left(self._test, known, self._repeat)
+        ways, refused_ways = ways_left(self._test, known, self._repeat)
+        for way, reason in refused_ways:
+            self._put(way.finding().model_copy(update={"not_here": reason}))
         for cell, reason in refused:
             self._put(self._known(cell).model_copy(update={"valid": True, "reason": None, "not_here": reason}))
         failed = 0
@@ -264,8 +272,14 @@ class MatrixRun:
                     failed += self._stand(group, number)
                 finally:
                     os.sched_setaffinity(0, self._allowed)
+            for way in ways[number - 1]:
+                try:
+                    failed += self._way(way, number)
+                finally:
+                    os.sched_setaffinity(0, self._allowed)
         if failed:
-            of = f"{sum(map(len, rounds))} cells" + (f" in {self._repeat} rounds" if self._repeat > 1 else "")
+            asked = sum(map(len, rounds)) + sum(map(len, ways))
+            of = f"{asked} cells" + (f" in {self._repeat} rounds" if self._repeat > 1 else "")
             self._folder.invalidate(f"{failed} of {of} failed; measure them again with --resume")
 
     def _known(self, cell: Cell) -> MatrixCell:
@@ -273,7 +287,17 @@ class MatrixRun:
         found = (each for each in self._folder.run.findings if isinstance(each, MatrixCell) and each.name == cell.name)
         return next(found, None) or cell.finding()
 
-    def _put(self, finding: MatrixCell) -> None:
+    def _way(self, way: Way, number: int) -> int:
+        """Measures what one way carries between two stacks, for the n-th time; returns 1 if that failed."""
+        try:
+            found = measure_way(way, self._test, self._launcher, self._folder, self._report, number, huge=self._huge)
+        except (Failure, Mistake) as error:
+            self._folder.put_finding(way.finding().model_copy(update={"valid": False, "reason": str(_cause(error))}))
+            return 1
+        self._folder.put_finding(found)
+        return 0
+
+    def _put(self, finding: MatrixCell | StacksFinding) -> None:
         self._folder.put_finding(finding, of_all_rounds=True)
 
     def _stand(self, group: Sequence[Cell], number: int) -> int:

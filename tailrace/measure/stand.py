@@ -213,7 +213,7 @@ def standing(launcher: Launcher, scene: Scene, kind: Kind, where: Placement) -> 
         yield stand
     finally:
         with undisturbed():
-            _clear(state, before, fabric)
+            clear(state, before, fabric)
 
 
 def _occupy(launcher: Launcher, fabric: Fabric, scene: Scene, kind: Kind, where: Placement) -> Stand:
@@ -285,7 +285,7 @@ def _wait_until_carried(stand: Stand, patience: float) -> None:
             raise Failure(f"no frame comes through the chain {patience:g} s after its start, at least one way")
 
 
-def _clear(state: State, before: Sequence[object], fabric: Fabric) -> None:
+def clear(state: State, before: Sequence[object], fabric: Fabric) -> None:
     """Takes a stand down, who is behind the ports first. Raises Failure if something stays."""
     ours = {process.pid for process in fabric.processes()}
     added = [thing for thing in reversed(state.record.things) if thing not in before]

@@ -28,12 +28,14 @@ from tailrace.report.migration import moves
 from tailrace.report.rounds import figure, remark
 from tailrace.report.section import Section as Section
 from tailrace.report.share import shares
+from tailrace.report.stacks import stacks
 from tailrace.results.findings import (
     BurstFinding,
     ExitsFinding,
     Goal,
     LossFinding,
     ReorderFinding,
+    StacksFinding,
     ThroughputFinding,
 )
 from tailrace.results.migration import MigrationFinding
@@ -80,10 +82,11 @@ def sections(run: Run) -> Iterator[Section]:
     yield from heats(run.findings)
     yield from shares(run.findings)
     yield from cells_table(run.findings)
+    yield from stacks(run.findings)
     if (
         run.repeat > 1
         and run.trials
-        and not any(isinstance(each, (*COMPARING, MigrationFinding)) for each in run.findings)
+        and not any(isinstance(each, (*COMPARING, MigrationFinding, StacksFinding)) for each in run.findings)
     ):
         standing = [trial for trial in in_order(run) if trial.attempt is None]
         yield from _repeated(standing, rates(run), chains(run))

@@ -12,7 +12,7 @@ from statistics import median
 from typing import Literal
 
 from tailrace.results.comparison import ComparisonFinding
-from tailrace.results.findings import BurstFinding, LossFinding, ReorderFinding, ThroughputFinding
+from tailrace.results.findings import BurstFinding, LossFinding, ReorderFinding, StacksFinding, ThroughputFinding
 from tailrace.results.migration import MigrationFinding
 from tailrace.results.model import Latency, Run, Trial, sent_of
 from tailrace.results.no_loss import Bound
@@ -186,6 +186,12 @@ def of_findings(run: Run) -> dict[str, ByFigure]:
         elif isinstance(each, MigrationFinding):
             for figure in ("outage", "pause", "switch", "total"):
                 add(figure, "ms", getattr(each, f"{figure}_ms"))
+        elif isinstance(each, StacksFinding):
+            for size, gbps in each.gbps.items():
+                add(f"TCP by writes of {size} B", "Gbit/s", gbps)
+            if each.ping is not None:
+                add("ping mean", "µs", each.ping.average_us)
+                add("ping mdev", "µs", each.ping.mdev_us)
         elif isinstance(each, BurstFinding) and each.frames:
             add("longest burst", "frames", each.average)
         elif isinstance(each, ComparisonFinding):

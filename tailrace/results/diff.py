@@ -21,7 +21,7 @@ from typing import Any
 
 from tailrace.results.compared import FIGURES, Compared, medians_of, of_findings, of_host, of_trials
 from tailrace.results.comparison import ComparisonFinding, MatrixCell, places
-from tailrace.results.findings import ThroughputFinding
+from tailrace.results.findings import StacksFinding, ThroughputFinding
 from tailrace.results.model import Finding, Measurement, Run, Trial
 from tailrace.results.record import CAPTURE_SUM
 from tailrace.results.share import ShareFinding
@@ -229,9 +229,13 @@ def _case(name: str, cases: Cases) -> Case:
     return Case(name, words)
 
 
-def _empty(run: Run) -> list[MatrixCell]:
-    """The cells that were not measured: the run has nothing of them but perhaps a reason."""
-    return [each for each in run.findings if isinstance(each, MatrixCell) and each.trial is None]
+def _empty(run: Run) -> list[MatrixCell | StacksFinding]:
+    """What of a matrix was not measured: the run has nothing of it but perhaps a reason."""
+    return [
+        each
+        for each in run.findings
+        if (isinstance(each, MatrixCell) and each.trial is None) or (isinstance(each, StacksFinding) and not each.gbps)
+    ]
 
 
 def _measured(run: Run) -> list[Finding]:

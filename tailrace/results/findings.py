@@ -160,6 +160,32 @@ class ExitsFinding(Measurement):
         return self.total / self.packets if self.packets else None
 
 
+class RoundTrips(Record):
+    """Round trips of pings, one each millisecond."""
+
+    min_us: Amount = Field(description="Shortest, in µs.")
+    average_us: Amount = Field(description="Mean, in µs.")
+    max_us: Amount = Field(description="Longest, in µs.")
+    mdev_us: Amount = Field(description="Their standard deviation in µs, as ping(8) says it: the jitter.")
+    lost: Count = Field(description="Pings without an answer.")
+
+
+class StacksFinding(Measurement):
+    """TCP between two network stacks of Linux's that are joined in one way, and the round trip between them."""
+
+    method: Literal["stacks"] = Field(default="stacks", description="What kind of finding it is.")
+    profile: str = Field(default="tcp", min_length=1, description="Kind of traffic: tcp.")
+    functions: Count | None = Field(default=None, description="Null: there is no chain between them.")
+    way: str = Field(description="What joins them: tailrace, ovs-dpdk, veth, linux-bridge or passthrough.")
+    not_here: str | None = Field(default=None, description="Why it cannot be measured on this machine; null if it was.")
+    gbps: dict[str, Amount] = Field(
+        default_factory=dict,
+        description="Payload received in Gbit/s, by one connection; by the bytes of each write.",
+    )
+    retransmits: Count | None = Field(default=None, description="Segments sent again, in all transfers.")
+    ping: RoundTrips | None = Field(default=None, description="Round trips beside no other traffic.")
+
+
 class Order(Record):
     """What a trial says of order, over both directions."""
 

@@ -19,7 +19,14 @@ from pydantic import AwareDatetime, Field, JsonValue, ValidationError, computed_
 from tailrace.errors import Mistake
 from tailrace.results.causes import Causes
 from tailrace.results.comparison import ComparisonFinding, MatrixCell, Place, places
-from tailrace.results.findings import BurstFinding, ExitsFinding, LossFinding, ReorderFinding, ThroughputFinding
+from tailrace.results.findings import (
+    BurstFinding,
+    ExitsFinding,
+    LossFinding,
+    ReorderFinding,
+    StacksFinding,
+    ThroughputFinding,
+)
 from tailrace.results.host import HostSoak, HostTrial
 from tailrace.results.migrate import migrate
 from tailrace.results.migration import MigrationFinding
@@ -357,7 +364,8 @@ Finding = Annotated[
     | ReorderFinding
     | ComparisonFinding
     | MatrixCell
-    | ShareFinding,
+    | ShareFinding
+    | StacksFinding,
     Field(discriminator="method"),
 ]
 """What a method found beside, or instead of, measured trials; to add a method's, a model in findings.py."""

@@ -12,6 +12,7 @@ from tailrace.results.findings import (
     LossFinding,
     ReorderFinding,
     SearchTrial,
+    StacksFinding,
     ThroughputFinding,
 )
 from tailrace.results.migration import MigrationFinding
@@ -53,6 +54,8 @@ def figures(finding: Measurement) -> Iterator[Line]:
         yield from _cell(finding)
     elif isinstance(finding, ShareFinding):
         yield from _share(finding)
+    elif isinstance(finding, StacksFinding):
+        yield from _stacks(finding)
 
 
 def _trial(trial: SearchTrial) -> Line:
@@ -118,6 +121,19 @@ def _exits(finding: ExitsFinding) -> Iterator[Line]:
     yield {"figure": "exits_per_packet", "value": finding.each_packet}
     for reason, number in finding.reasons.items():
         yield {"figure": f"exits {reason}", "value": number}
+
+
+def _stacks(finding: StacksFinding) -> Iterator[Line]:
+    of = {"fabric": finding.way}
+    if not finding.gbps:
+        yield {**of, "figure": "not_here", "reason": finding.not_here or finding.reason}
+    for size, value in finding.gbps.items():
+        yield {**of, "figure": f"gbps {size}", "value": value}
+    if finding.retransmits is not None:
+        yield {**of, "figure": "retransmits", "value": finding.retransmits}
+    if finding.ping is not None:
+        for name, value in finding.ping.model_dump().items():
+            yield {**of, "figure": f"ping_{name}", "value": value}
 
 
 def _migration(finding: MigrationFinding) -> Iterator[Line]:

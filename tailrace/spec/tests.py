@@ -12,7 +12,7 @@ from pydantic import AfterValidator, Field, field_validator, model_validator
 
 from tailrace.spec import units
 from tailrace.spec.fields import Duration, Model, OneOrMany, PacketRate, Pause, Rate, Ratio
-from tailrace.spec.traffic import Frames, Traffic, differ, listed
+from tailrace.spec.traffic import Frames, Traffic, differ, differ_or_none, listed
 
 #: Streams of one trial each way.
 MOST_STREAMS = 32
@@ -237,6 +237,10 @@ PatternName = Literal["P2P", "PVP", "PVVP", "VV", "north/south", "east/west"]
 FunctionCount = Annotated[int, Field(ge=1, le=8)]
 
 
+StackWay = Literal["tailrace", "ovs-dpdk", "veth", "linux-bridge", "passthrough"]
+MessageSize = Annotated[int, Field(ge=1, le=128 << 10)]
+
+
 class Matrix(Traffic):
     """Fabrics by kinds of ports, patterns, numbers of functions and frame sizes; each cell is measured on its own."""
 
@@ -272,13 +276,29 @@ class Matrix(Traffic):
     runs_in: Literal["process", "machine"] = Field(
         "process", description="where the functions live; machines have vhost-user ports and virtual functions"
     )
+    stacks: Annotated[list[StackWay], listed, AfterValidator(differ_or_none), OneOrMany()] = Field(
+        [],
+        validate_default=False,
+        description="what joins two TCP stacks of Linux's, measured beside the cells by iperf3 and ping: a switch, "
+        "veth (native), linux-bridge (a host's default), or a virtual function of `card` for each (passthrough)",
+    )
+    messages: Annotated[list[MessageSize], listed, AfterValidator(differ), OneOrMany()] = Field(
+        [64, 256, 1518, 65536],
+        min_length=1,
+        validate_default=False,
+        description="bytes of each write of iperf3's, of `stacks`; each is measured on its own",
+    )
     frames: Frames = Field([64, 1518], validate_default=False, description="each is measured on its own")
     rate: Rate = Field(
         units.Rate(fraction=0.9),
         validate_default=False,
         description="in each direction: packets a second, or a part of the cell's own no-loss rate",
     )
-    duration: TrialDuration = Field(5.0, validate_default=False, description="of each cell's measured trial")
+    duration: TrialDuration = Field(
+        5.0,
+        validate_default=False,
+        description="of each cell's measured trial; of each transfer between stacks, rounded up to whole seconds",
+    )
 
 
 NeighbourName = Literal["cpu", "cache", "memory", "disk", "vnf"]

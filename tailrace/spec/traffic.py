@@ -43,6 +43,11 @@ def differ(value: list[Any]) -> list[Any]:
     """Raises ValueError if nothing is in a list, or something twice."""
     if not value:
         raise ValueError("nothing to measure; expected at least one")
+    return differ_or_none(value)
+
+
+def differ_or_none(value: list[Any]) -> list[Any]:
+    """Raises ValueError if something is in a list twice."""
     for index, each in enumerate(value):
         if each in value[:index]:
             raise ValueError(f"{each} is listed twice; expected each once")

@@ -18,6 +18,16 @@ def cells(document: dict[str, Any]) -> dict[str, dict[str, Any]]:
     return {each["name"]: each for each in document["findings"] if each["method"] == "matrix"}
 
 
+def stacks(document: dict[str, Any]) -> dict[str, dict[str, Any]]:
+    return {each["way"]: each for each in document["findings"] if each["method"] == "stacks"}
+
+
+def check_stacks(way: dict[str, Any], *messages: str) -> None:
+    assert (way["valid"], way["not_here"], list(way["gbps"])) == (True, None, list(messages)), way
+    assert all(rate > 0 for rate in way["gbps"].values())
+    assert 0 < way["ping"]["min_us"] <= way["ping"]["average_us"] <= way["ping"]["max_us"]
+
+
 def check_measured(cell: dict[str, Any]) -> None:
     assert (cell["valid"], cell["reason"], cell["not_here"]) == (True, None, None), cell["name"]
     assert 0 < cell["p50_us"] <= cell["p99_us"] <= cell["max_us"]
@@ -47,6 +57,7 @@ def test_a_function_on_every_kind_of_port(command: Command) -> None:
 
 def test_what_cannot_be_had_says_why_and_a_killed_matrix_goes_on(command: Command) -> None:
     options = ("--fabrics", "tailrace,linux-bridge,direct", "--interfaces", "memif,veth", "--patterns", "VV")
+    options += ("--stacks", "veth,passthrough", "--messages", "65536")
     begun = command.begin("measure", "matrix", *options, *BRIEF, "--duration", "1s", "--runs", command.runs)
 
     def known() -> dict[str, dict[str, Any]]:
@@ -71,6 +82,9 @@ def test_what_cannot_be_had_says_why_and_a_killed_matrix_goes_on(command: Comman
     assert len(found) == 5
     for cell in found.values():
         check_measured(cell)
+    ways = stacks(document)
+    check_stacks(ways["veth"], "65536")
+    assert "expected --card NAME" in ways["passthrough"]["not_here"]
     # Each sitting has measured the floors that it needed, each once.
     floors = [each["ports"] for each in document["floors"]]
     assert set(floors) == {"memif", "veth"}
@@ -128,12 +142,17 @@ def test_a_repeated_matrix_goes_on_in_its_round_and_has_a_spread(command: Comman
 @pytest.mark.requires_program("ovs-vswitchd-dpdk")
 def test_a_whole_matrix(command: Command) -> None:
     options = ("--interfaces", "vhost-user,memif,tap,veth", "--patterns", "P2P,PVP,PVVP,VV", "--frames", "64,1518")
+    options += ("--stacks", "tailrace,ovs-dpdk,linux-bridge", "--messages", "64,65536")
     folder = command.folder / "all"
     running = command.begin("measure", "matrix", *options, "--rate", "5kpps", "--duration", "300ms", "--runs", folder)
     told = running.communicate(timeout=280)
     assert running.returncode == 0, told
     (run,) = folder.iterdir()
-    found = cells(json.loads((run / "results.json").read_text()))
+    results = json.loads((run / "results.json").read_text())
+    for way in stacks(results).values():
+        check_stacks(way, "64", "65536")
+    assert len(stacks(results)) == 3
+    found = cells(results)
     lacking = {name.rsplit("-", 2)[0] for name, cell in found.items() if cell["not_here"]}
     assert lacking == {"ovs-dpdk-memif", "linux-bridge-vhost-user", "linux-bridge-memif", "direct-tap"}
     for cell in found.values():
