@@ -11,7 +11,7 @@ import typer
 
 from tailrace.cli import complete, exit_codes
 from tailrace.cli.lazy import load_when_used
-from tailrace.cli.options import DEFAULT_RUNS, HugeOption, JsonOption, RunsOption
+from tailrace.cli.options import DEFAULT_RUNS, ConnectionsOption, HugeOption, JsonOption, RunsOption
 from tailrace.cli.output import COLOURS, choose_voice, error_line, open_streams, run_command
 from tailrace.errors import ExitCode, Mistake
 
@@ -267,6 +267,7 @@ def migrate(
         str | None, typer.Option(metavar="SIZE", help="What it may send in a second: 100MiB. Default: all there is.")
     ] = None,
     downtime: Annotated[str, typer.Option(metavar="TIME", help="How long it may stand still at the end.")] = "300ms",
+    connections: ConnectionsOption = None,
     cancel: Annotated[bool, typer.Option("--cancel", help="End a move of NAME that is at work.")] = False,
     as_json: JsonOption = False,
 ) -> None:
@@ -290,7 +291,7 @@ def migrate(
             raise Mistake("expected a HOST to move it to, or --cancel")
         if dry_run:
             return moves.dry_run(name, host, as_json=as_json)
-        return moves.run(name, host, moves.limits_of(bandwidth, downtime), as_json=as_json)
+        return moves.run(name, host, moves.limits_of(bandwidth, downtime, connections), as_json=as_json)
 
     raise typer.Exit(run_command(call))
 

@@ -13,7 +13,7 @@ import typer
 
 from tailrace.cli import commands, complete
 from tailrace.cli.migrate import limits_of
-from tailrace.cli.options import DEFAULT_RUNS, JsonOption, RepeatOption, RunsOption
+from tailrace.cli.options import DEFAULT_RUNS, ConnectionsOption, JsonOption, RepeatOption, RunsOption
 from tailrace.cli.output import run_command
 from tailrace.errors import Mistake
 from tailrace.fabric.kinds import ETHERNET_MTU
@@ -63,6 +63,7 @@ def migration(
         str | None, typer.Option(metavar="SIZE", help="As `tailrace migrate` has it; so the next.")
     ] = None,
     downtime: Annotated[str, typer.Option(metavar="TIME", help="How long it may stand still at the end.")] = "300ms",
+    connections: ConnectionsOption = None,
     hosts: Annotated[
         tuple[str, str] | None,
         typer.Option(metavar="HOST HOST", help="Two nodes that are up, as `tailrace migrate` takes them."),
@@ -100,7 +101,7 @@ def migration(
             raise document.mistake(("tests", found[1][0]), "a second test of migration; expected one in a spec")
         test = commands.override(found[0][1] if found else Migration(), changes)
         assert isinstance(test, Migration)
-        limits = limits_of(bandwidth, downtime)
+        limits = limits_of(bandwidth, downtime, connections)
         uris = [absolute_uri(uri) for uri in between or ()]
         check_fit(test, [carries(uri) for uri in uris] or [Carries("the nodes' interfaces", ETHERNET_MTU)])
         text = spec.read_text(encoding="utf-8-sig")

@@ -60,9 +60,9 @@ def cancel(name: str, *, as_json: bool) -> int:
     return ExitCode.DONE
 
 
-def limits_of(bandwidth: str | None, downtime: str) -> Limits:
+def limits_of(bandwidth: str | None, downtime: str, connections: int | None) -> Limits:
     """What a move may take, as the command line has it. Raises Mistake."""
-    return Limits(_bytes(bandwidth), _milliseconds(downtime))
+    return Limits(_bytes(bandwidth), _milliseconds(downtime), connections)
 
 
 def _bytes(text: str | None) -> int | None:

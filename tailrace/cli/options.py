@@ -16,4 +16,15 @@ HugeOption = Annotated[
 RepeatOption = Annotated[
     int, typer.Option("--repeat", min=1, max=1000, metavar="N", help="Repeat everything N times, and show the spread.")
 ]
+ConnectionsOption = Annotated[
+    int | None,
+    typer.Option(
+        "--connections",
+        min=1,
+        max=64,
+        metavar="N",
+        help="By how many memory is sent side by side.",
+        show_default="as the spec says, or 1",
+    ),
+]
 DEFAULT_RUNS = Path("runs")

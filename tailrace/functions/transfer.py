@@ -41,6 +41,8 @@ class Limits:
     """Bytes a second; None: all that there is."""
     downtime_ms: int = 300
     """How long it may stand still at the end; QEMU sends what is left by then when it expects to keep that."""
+    connections: int | None = None
+    """By how many its memory is sent (QEMU's multifd); None: as many as its spec says, which is one as a rule."""
 
     def as_params(self) -> dict[str, Any]:
         """As `migrate.run` takes them."""
@@ -121,6 +123,9 @@ class Outgoing:
             parameters[libvirt.VIR_MIGRATE_PARAM_BANDWIDTH] = max(self._limits.bandwidth >> 20, 1)
         flags = libvirt.VIR_MIGRATE_LIVE | libvirt.VIR_MIGRATE_PEER2PEER | libvirt.VIR_MIGRATE_AUTO_CONVERGE
         flags |= libvirt.VIR_MIGRATE_PAUSED
+        if self._limits.connections is not None and self._limits.connections > 1:
+            flags |= libvirt.VIR_MIGRATE_PARALLEL
+            parameters[libvirt.VIR_MIGRATE_PARAM_PARALLEL_CONNECTIONS] = self._limits.connections
         try:
             find(self._name).migrateToURI3(to.uri, parameters, flags)
         except (libvirt.libvirtError, Failure, Mistake) as error:

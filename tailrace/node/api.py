@@ -15,7 +15,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from tailrace.node.client import API
 from tailrace.node.events import KEPT, KINDS
-from tailrace.spec.model import MOST_CPUS, MOST_REPLICAS
+from tailrace.spec.model import MOST_CONNECTIONS, MOST_CPUS, MOST_REPLICAS
 
 _DOCS = Path(__file__).parents[2] / "docs"
 SCHEMA = _DOCS / "service.schema.json"
@@ -93,6 +93,9 @@ class MigrateTo(Named):
 class Migrate(MigrateTo):
     bandwidth: int | None = Field(None, ge=1 << 20, description="bytes a second at the most; null: all that there is")
     downtime_ms: int = Field(300, ge=1, le=60_000, description="how long it may stand still at the end")
+    connections: int | None = Field(
+        None, ge=1, le=MOST_CONNECTIONS, description="by which its memory is sent; null: as many as its spec says"
+    )
 
 
 class MigrateReceive(Named):

@@ -12,7 +12,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager, suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -251,6 +251,7 @@ def move(held: Held, name: str, host: str, limits: Limits, tell: Callable[[str],
             raise Unmovable(name, host, found)
         name, _ = only_one(node, name)
         process = running_process(node.state, name)
+        limits = replace(limits, connections=limits.connections or node.plan.function(name).connections)
         with unplugged(node.state, process, node.plan.function(name).failover) as without:
             if without:
                 tell(f"{name}: unplugged {', '.join(without)}; its ports carry all")

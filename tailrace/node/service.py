@@ -856,7 +856,7 @@ class Service:
     def _migrate(self, call: Call) -> Answer:
         assert isinstance(call.params, Migrate)
         given = call.params
-        limits = Limits(given.bandwidth, given.downtime_ms)
+        limits = Limits(given.bandwidth, given.downtime_ms, given.connections)
         moved = moving.move(self.held, given.name, given.host, limits, lambda text: call.tell("progress", text=text))
         self.server.publish("function.moved", given.name, to=given.host, pause_ms=moved.pause_ms)
         return asdict(moved)

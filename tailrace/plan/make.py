@@ -695,6 +695,7 @@ class _Maker:
                         vfs=vfs,
                         failover=failover,
                         migratable=function.migratable,
+                        connections=function.connections,
                         arrives=function.arrives,
                         page_kib=function.page_kib,
                         priority=priority_of(function),

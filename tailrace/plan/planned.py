@@ -151,6 +151,8 @@ class PlannedFunction:
     """Of a machine: the virtual functions in front of its ports."""
     migratable: bool = True
     """Of a machine: it may move to another node."""
+    connections: int = 1
+    """Of a machine: by how many its memory is sent then."""
     arrives: bool = False
     """Of a machine: it is not started here, and comes from another node."""
     page_kib: int = PAGE_KIB

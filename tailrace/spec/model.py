@@ -104,6 +104,8 @@ GUEST = "guest"
 #: A name of podman's or of `tailrace image list`, or a disk's path; nothing that podman would take for an option.
 IMAGE = r"^[A-Za-z0-9./][A-Za-z0-9._/:@-]*$"
 MOST_WORKERS = 64
+#: QEMU has a thread at each end of each, and takes 255.
+MOST_CONNECTIONS = 64
 #: As the switch has it unless its configuration says otherwise (PIN_FLOW_SECONDS in dataplane/steer/pin.h).
 FLOW_AGEING = 300
 TESTER_ENDS = ("tester.a", "tester.b")
@@ -440,6 +442,12 @@ class Function(Model):
     migratable: bool = Field(
         True, description="of a machine: whether it may move to another node while it runs (`tailrace migrate`)"
     )
+    connections: int = Field(
+        1,
+        ge=1,
+        le=MOST_CONNECTIONS,
+        description="of a machine: by how many connections its memory is sent when it moves (docs/migration.md)",
+    )
     arrives: bool = Field(
         False, description="of a machine: it is not started here, and comes from another node (`tailrace migrate`)"
     )
@@ -617,6 +625,8 @@ class Function(Model):
             raise ValueError(f"memory: {units.show_size(self.memory)} is no multiple of {self.pages}; expected one")
         if self.arrives and ("arrives" not in self.runtime.words or not self.migratable):
             raise ValueError("arrives: only a machine that is migratable comes from elsewhere; expected none")
+        if self.connections > 1 and ("arrives" not in self.runtime.words or not self.migratable):
+            raise ValueError("connections: only a machine that is migratable moves; expected none")
         return self
 
     @model_validator(mode="after")

@@ -12,7 +12,7 @@ from test_saved import live
 
 from tailrace.errors import Failure, Mistake
 from tailrace.functions.domain import Nic, domain_xml
-from tailrace.functions.transfer import Progress, domain_there
+from tailrace.functions.transfer import Destination, Limits, Outgoing, Progress, domain_there
 from tailrace.migrate.checks import reasons
 from tailrace.migrate.facts import Facts, FunctionFacts, as_data, bound_devices, read_facts
 from tailrace.node.difference import difference
@@ -240,3 +240,42 @@ def test_ssh_that_fails_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setattr("tailrace.node.peer.system_program", lambda _: str(ssh))
     with pytest.raises(Failure, match=r"far: ssh does not get there \(Permission denied"), reached("far"):
         pass
+
+
+class Sent:
+    """libvirt, as far as a machine is sent by it."""
+
+    VIR_MIGRATE_LIVE, VIR_MIGRATE_PEER2PEER, VIR_MIGRATE_AUTO_CONVERGE = 1, 2, 4
+    VIR_MIGRATE_PAUSED, VIR_MIGRATE_PARALLEL = 8, 16
+    VIR_MIGRATE_PARAM_DEST_NAME, VIR_MIGRATE_PARAM_DEST_XML = "name", "xml"
+    VIR_MIGRATE_PARAM_URI, VIR_MIGRATE_PARAM_BANDWIDTH = "uri", "bandwidth"
+    VIR_MIGRATE_PARAM_PARALLEL_CONNECTIONS = "connections"
+    libvirtError = OSError
+
+    def __init__(self) -> None:
+        self.asked: tuple[dict[str, object], int] = ({}, 0)
+
+    def migrateToURI3(self, _uri: str, parameters: dict[str, object], flags: int) -> None:
+        self.asked = parameters, flags
+
+
+@pytest.mark.parametrize(("connections", "said"), [(None, None), (1, None), (4, 4)])
+def test_memory_is_sent_by_as_many_connections_as_are_asked_for(
+    monkeypatch: pytest.MonkeyPatch, connections: int | None, said: int | None
+) -> None:
+    libvirt = Sent()
+    monkeypatch.setattr("tailrace.functions.transfer.hypervisor.library", lambda: libvirt)
+    monkeypatch.setattr("tailrace.functions.transfer.find", lambda _: libvirt)
+    sending = Outgoing("fw", Destination("qemu:///system", "<domain/>", "fw", None), Limits(connections=connections))
+    assert sending.ended.wait(30) and sending.problem is None
+    parameters, flags = libvirt.asked
+    assert parameters.get("connections") == said and bool(flags & Sent.VIR_MIGRATE_PARALLEL) == (said is not None)
+
+
+def test_a_spec_says_by_how_many_connections_a_machine_moves() -> None:
+    text = "functions: {f: {kind: skeleton, runs: machine, connections: 4}}\nchains: {v: [tester.a, f, tester.b]}\n"
+    assert make_plan(parse_spec(text, "s"), cpus=CPUS, real_time=None).function("f").connections == 4
+    with pytest.raises(Mistake, match="only a machine that is migratable moves"):
+        parse_spec(text.replace("machine", "process"), "s")
+    with pytest.raises(Mistake, match="connections"):
+        parse_spec(text.replace("4", "65"), "s")
