@@ -48,6 +48,10 @@ static struct {
 
 static int epoll_fd = -1, wake_fd, spare_fd, look_fd;
 
+/* At whose rings the thread looks first in the next turn; NULL: those of the first port. */
+static struct guest_backend *look_next;
+_Static_assert((int)GUEST_PAIRS <= (int)GUEST_UNREAD_RINGS, "a turn has room for the rings of any port");
+
 /* epoll tells which socket is ready by a pointer to its port, the lowest bit set for a listener; NULL is a
  * request, or a worker that has sent what a guest had announced, and with that bit the time to look at rings. */
 enum { LISTENER = 1, LOOK = LISTENER };
@@ -175,13 +179,17 @@ static void look_again_in(uint64_t us)
 	timerfd_settime(look_fd, 0, &when, NULL);
 }
 
-/* Look at the rings of all ports of which that is wanted; of none: until it is again. */
+/* Look at the rings of ports of which that is wanted, so many in a turn; of none: until it is again. */
 static void look_at_rings(void)
 {
-	bool any = false;
+	struct guest_backend *backend = look_next != NULL ? look_next : guest_backends;
+	bool any = look_next != NULL; /* there may be some before it */
+	unsigned rings = 0;
 
-	for (struct guest_backend *backend = guest_backends; backend != NULL; backend = backend->next)
-		any |= guest_unread_count(backend);
+	for (; backend != NULL && rings + backend->guest->pairs <= GUEST_UNREAD_RINGS; backend = backend->next)
+		rings += guest_unread_count(backend);
+	look_next = backend;
+	any |= rings > 0 || backend != NULL;
 	look_again_in(any ? GUEST_UNREAD_US / 2 + rte_rand() % GUEST_UNREAD_US : 0);
 }
 
@@ -376,6 +384,8 @@ static int abandon(struct guest_backend *backend)
 	while (atomic_load(at) != backend)
 		at = &atomic_load(at)->next;
 	atomic_store(at, atomic_load(&backend->next));
+	if (look_next == backend)
+		look_next = backend->next;
 	/* A worker may be looking through the ports for the address of a fault. */
 	grace_wait();
 	return 0;

@@ -64,14 +64,34 @@ def test_frames_that_its_guest_has_not_taken_are_seen(switch: RunningSwitch, kin
     share(switch)
     assert share(switch) == 0, "a guest that keeps some buffers for later has taken what it was given"
     want(switch, False)
-    before = switch.counters("b")["looks"]
+    switch.add_guest("c")  # which the thread that looks does, after the turn that it may have been at
+    last = switch.counters("b")["looks"]
+    for number in range(3):  # after each of these it has a turn
+        switch.add_guest(f"c{number}")
+    assert switch.counters("b")["looks"] == last, "nobody wants to know any more"
     want(switch, True)
-    wait_until(lambda: switch.counters("b")["looks"] > before, "it looks again")
+    wait_until(lambda: switch.counters("b")["looks"] > last, "it looks again")
     pair.assert_untouched()
     pair.restart(1)
     receiver.offer_buffers(8)
     share(switch)
     assert share(switch) == 0, "of a guest that has begun anew nothing is known"
+    pair.end()
+
+
+def test_rings_of_more_ports_than_have_room_in_a_turn_are_looked_at_in_turn(switch: RunningSwitch) -> None:
+    pair = GuestPair(switch, ("a", "b"))
+    receiver = pair.guests[1]
+    receiver.offer_buffers(32)
+    others = [f"other{number}" for number in range(4)]
+    for each in others:  # before b, as the thread finds them
+        switch.add_guest(each, queues=16, unread=True)
+    want(switch, True)
+    assert share(switch) == 0
+    for each in others:  # whose turn it may be
+        switch.remove_port(each)
+        assert share(switch) == 0
+    pair.exchange()
     pair.end()
 
 
