@@ -22,7 +22,14 @@ from tailrace.switch.config import SECTIONS, Config, configuration, function_nam
 Kind = Literal["add", "change", "remove"]
 
 #: What the switch takes for granted where nothing is said.
-_PORT_DEFAULTS: Config = {"mode": "server", "queues": 1, "offloads": True, "absent": "drop", "spread": False}
+_PORT_DEFAULTS: Config = {
+    "mode": "server",
+    "queues": 1,
+    "offloads": True,
+    "absent": "drop",
+    "spread": False,
+    "unread": False,
+}
 _CHAIN_DEFAULTS: Config = {"through": [], "match": [], "priority": 0}
 _FUNCTION_DEFAULTS: Config = {"ageing": FLOW_AGEING}
 
@@ -142,6 +149,9 @@ def difference(
                 said.append(f"cpus.automatic: {json.dumps(was.automatic)} → {json.dumps(function.automatic)}")
             if was.busy != function.busy:
                 said.append(f"cpus.busy: {was.busy:.0%} → {function.busy:.0%}")
+            polled, polls = was.load == "rings", function.load == "rings"
+            if was.automatic and function.automatic and polled != polls:
+                said.append(f"cpus.polls: {json.dumps(polled)} → {json.dumps(polls)}")
             if said:
                 changes.append(Change("change", "process", name, tuple(said)))
     for name in before:

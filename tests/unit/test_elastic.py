@@ -299,6 +299,24 @@ def test_that_it_goes_by_its_load_can_change_while_it_runs() -> None:
     assert wanted.changes == (Change("change", "process", "first", ("cpus.busy: 75% → 40%",)),)
 
 
+def test_that_it_polls_can_be_said_while_it_runs(tmp_path: Path) -> None:
+    (tmp_path / "own.qcow2").touch()
+
+    def plan(polls: str) -> Plan:
+        first = f"{{runs: machine, image: own.qcow2, cpus: {{most: 2, automatic: true, polls: {polls}}}}}"
+        text = f"functions: {{first: {first}}}\nchains: {{voice: [tester.a, first, tester.b]}}\n"
+        return make_plan(parse_spec(text, "s"), cpus=cpus(8), real_time=None, folder=tmp_path)
+
+    for before, then in (("false", "true"), ("true", "false")):
+        wanted = to(plan(before), plan(then))
+        assert (wanted.start, wanted.stop, wanted.resize) == ((), (), ())
+        assert [(each.what, each.name, each.detail) for each in wanted.changes] == [
+            ("process", "first", (f"cpus.polls: {before} → {then}",)),
+            *(("port", f"first.{side}", (f"unread: {before.title()} → {then.title()}",)) for side in (0, 1)),
+        ]
+    assert to(plan("true"), plan("true")).nothing
+
+
 def test_a_plan_as_data_has_all_of_it() -> None:
     """It is made of each part's own fields, without asdict(), which copies everything."""
     plan = plan_of()

@@ -15,6 +15,10 @@ import pytest
 from tailrace.errors import Failure
 from tailrace.node import pools
 from tailrace.node.pools import Pooled, Pools, pooled
+from tailrace.plan.make import make_plan
+from tailrace.process.process import identify
+from tailrace.resources.topology import Cpu
+from tailrace.spec.load import parse_spec
 from tailrace.state.record import Process, Record
 
 PAGE = Path("/there/is/none")
@@ -135,6 +139,51 @@ def test_it_looks_by_itself_until_there_is_nobody_to_look_at(monkeypatch: pytest
 
 def test_none_is_looked_at_while_nothing_is_up() -> None:
     assert pooled(Record(boot="")) == []
+
+
+def test_it_is_read_otherwise_as_soon_as_that_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Rings(Busy):
+        def __init__(self, page: Path, ports: tuple[str, ...]) -> None:
+            assert (page, ports) == (PAGE, ("first.0",))
+            super().__init__(20)
+
+    monkeypatch.setattr(pools, "Unread", Rings)
+    asked: list[int] = []
+    found = Turned(lambda _, count, __: asked.append(count), PAGE)
+    by_time = replace(function(), ports=("first.0",))
+    found.watch([by_time])
+    found.watch([replace(by_time, busy=0.5)])
+    assert Busy.closed == [], "it is read as before"
+    found.watch([replace(by_time, load="rings")])
+    assert Busy.closed == [10]
+    before = Busy.now
+    while not asked:
+        found.turn({10: 0.0, 20: 1.0})
+    assert asked == [2] and Busy.now - before >= pools.SAMPLED
+    found.watch(())
+    assert Busy.closed == [10, 20]
+
+
+@pytest.mark.parametrize(
+    ("first", "load"),
+    [
+        ("{kind: skeleton, cpus: {most: 2, automatic: true}}", "rounds"),
+        ("{runs: machine, image: own.qcow2, cpus: {most: 2, automatic: true}}", "time"),
+    ],
+)
+def test_of_a_plan_that_does_not_say_how_it_is_read_as_ever(tmp_path: Path, first: str, load: str) -> None:
+    """The version before had none of it on record."""
+    (tmp_path / "own.qcow2").touch()
+    text = f"functions: {{first: {first}}}\nchains: {{voice: [tester.a, first, tester.b]}}\n"
+    cpus = [Cpu(number, 0, number) for number in range(4)]
+    plan = make_plan(parse_spec(text, "s"), cpus=cpus, real_time=None, folder=tmp_path).as_data()
+    (own,) = (each for each in plan["functions"] if each["name"] == "first")
+    assert own.pop("load") == load
+    id = identify(os.getpid())
+    assert id is not None
+    process = Process("first", id.pid, id.start, runtime=own["runs"])
+    (found,) = pooled(Record(boot="", plan=plan, complete=True, things=[process]))
+    assert (found.load, found.ports) == (load, ("first.0", "first.1"))
 
 
 def test_a_process_that_is_asked_nothing_is_as_busy_as_the_kernel_says() -> None:
