@@ -36,7 +36,7 @@ class Unread:
     @property
     def seconds(self) -> float:
         """For how long threads that poll had something to do so far, each queue a thread; only differences mean
-        anything. While there is no switch, it goes on as it was."""
+        anything. While there is no switch, it goes on as it was; where there are no rings to look at, it is idle."""
         with suppress(Failure, OSError):
             self._read()
         now = time.monotonic()
@@ -52,18 +52,15 @@ class Unread:
                 self._page.close()
             self._page, self._file, self._before = Page(self._path), file, {}
         idle: dict[str, float] = defaultdict(lambda: 1.0)
-        known = False
         for slot in self._page.slots("queue", owners=self._ports):
             queue = slot.name.rpartition("/")[2]
             looks, unread = slot.counters.get("looks", 0), slot.counters.get("looks_unread", 0)
-            before = self._before.get(slot.name, (looks, unread))
+            before = self._before.get(slot.name, (0, 0))
             self._before[slot.name] = looks, unread
             if looks > before[0]:
-                known = True
                 # Its thread polls this queue of each port: it is idle while none of them has frames.
                 idle[queue] *= 1 - (unread - before[1]) / (looks - before[0])
-        if known:
-            self._load = sum(1 - each for each in idle.values())
+        self._load = sum(1 - each for each in idle.values())
 
     def close(self) -> None:
         if self._page is not None:

@@ -97,6 +97,16 @@ def test_it_goes_on_as_it_was_while_there_is_no_switch(guest: Unread, tmp_path: 
     assert pages[1].closed
 
 
+def test_it_is_idle_while_there_is_nothing_to_look_at(guest: Unread) -> None:
+    global now
+    shares.update({"first.0/0": 90})
+    assert after(guest, first_0q0=(0, 0)) == pytest.approx(0.9)
+    before = guest.seconds
+    now += 1
+    assert guest.seconds == before, "its rings have gone, and the switch goes on"
+    assert after(guest, first_0q0=(100, 90)) == pytest.approx(0.9)
+
+
 def test_without_counters_it_is_not_known(tmp_path: Path) -> None:
     with pytest.raises(Failure, match="is the switch running"):
         Unread(tmp_path / "none", ("first.0",))
