@@ -7,7 +7,7 @@
  * A ring says how many buffers it has for frames to come.  A guest that has taken what it was given puts as many back,
  * but not always at once: drivers wait until there are many (Linux's, and DPDK's, for up to 32).  So frames are taken
  * to wait where the ring has none left, or lacks more than a quarter of its size (in one of less than 128, than half of
- * it but no more than 32) of the most that it ever had.
+ * it or 32, whichever is less) of the most that it ever had.
  */
 #ifndef TAILRACE_PORT_GUEST_UNREAD_H
 #define TAILRACE_PORT_GUEST_UNREAD_H
