@@ -6,7 +6,7 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, get_args
 
 import typer
 from pydantic import ValidationError
@@ -20,16 +20,16 @@ from tailrace.measure.matrix import PATTERNS, MatrixRun, done, left, pages, plac
 from tailrace.measure.matrix_stacks import way_seconds, ways_left
 from tailrace.measure.progress import Reporter
 from tailrace.measure.session import Request, run_own
-from tailrace.measure.stacks import OWN_WAYS
 from tailrace.node.claiming import claim_placements
 from tailrace.results.run import RunFolder, find_folder, load_run, write_atomically
 from tailrace.spec.load import load_located
-from tailrace.spec.tests import Matrix
+from tailrace.spec.tests import Matrix, StackWay
 from tailrace.state.folder import default_folder
 from tailrace.state.launch import Launcher
 
 PLAN = "matrix.json"
 """In the run folder: the matrix as it was asked for, for whoever goes on with it."""
+WAYS: tuple[str, ...] = get_args(StackWay)
 
 
 @dataclass(frozen=True)
@@ -94,8 +94,8 @@ def matrix(
         str | None,
         typer.Option(
             metavar="A,B,...",
-            help="TCP between two stacks too: tailrace, ovs-dpdk, veth, linux-bridge, passthrough.",
-            autocompletion=complete.listed("tailrace", "ovs-dpdk", *OWN_WAYS),
+            help=f"TCP between two stacks too: {', '.join(WAYS)}.",
+            autocompletion=complete.listed(*WAYS),
         ),
     ] = None,
     messages: Annotated[
@@ -205,6 +205,7 @@ def _run(request: Request, test: Matrix, options: MatrixOptions, known: Collecti
         reasons = dict.fromkeys(reason for _, reason in (*refused, *refused_ways))
         raise Mistake(f"this machine can have no cell: {'; '.join(reasons)}")
     commands.needs_root("measure matrix")
+    places = [*placements(wanted), *(way.placed() for way in joining)]
     total = seconds(rounds, test) + way_seconds(test) * sum(map(len, ways))
     cannot = len(refused) + len(refused_ways)
     cannot_words = f"; {cannot} more are not possible here" if cannot else ""
@@ -220,9 +221,9 @@ def _run(request: Request, test: Matrix, options: MatrixOptions, known: Collecti
         lambda bar: run_own(
             request,
             max([pages(wanted, huge=options.huge), *(way.pages(huge=options.huge) for way in joining)]),
-            lambda state: claim_placements(state, [*placements(wanted), *(way.placement for way in joining)]),
+            lambda state: claim_placements(state, places),
             work,
-            oversubscribed=any(place.oversubscribed for place in placements(wanted)),
+            oversubscribed=any(place.oversubscribed for place in places),
             report=bar,
         ),
         total,

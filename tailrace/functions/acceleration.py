@@ -6,6 +6,7 @@ The answer is kept until the host, its QEMU or the image changes. Where QEMU's u
 
 from __future__ import annotations
 
+import grp
 import json
 import os
 import pwd
@@ -77,16 +78,26 @@ def closed_to_qemu(kvm: Path = KVM) -> str | None:
         os.getxattr(kvm, _ACL)
         return None
     user = pwd.getpwuid(qemu_user())
+    may_by_group = found.st_mode >> 3
     if found.st_uid == user.pw_uid:
         may = found.st_mode >> 6
     else:
-        may = found.st_mode >> 3 if found.st_gid in os.getgrouplist(user.pw_name, user.pw_gid) else found.st_mode
+        may = may_by_group if found.st_gid in os.getgrouplist(user.pw_name, user.pw_gid) else found.st_mode
     if may & 0o6 == 0o6:
         return None
+    cure = f"sudo chgrp kvm {kvm} && sudo chmod g+rw {kvm}"
+    if may_by_group & 0o6 == 0o6 and _group(found.st_gid) == "kvm":
+        cure = f"sudo usermod -aG kvm {user.pw_name}"
     return (
-        f"{user.pw_name}, whom QEMU runs as, may not open {kvm}, and each machine starts seconds later for it; "
-        f"`sudo chgrp kvm {kvm} && sudo chmod g+rw {kvm}`"
+        f"{user.pw_name}, whom QEMU runs as, may not open {kvm}, and each machine starts seconds later for it; `{cure}`"
     )
+
+
+def _group(number: int) -> str:
+    """A group's name; empty if it has none."""
+    with suppress(KeyError):
+        return grp.getgrgid(number).gr_name
+    return ""
 
 
 def _why_not(image: Image) -> str:

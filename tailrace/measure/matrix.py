@@ -261,7 +261,10 @@ class MatrixRun:
         rounds, refused = left(self._test, known, self._repeat)
         ways, refused_ways = ways_left(self._test, known, self._repeat)
         for way, reason in refused_ways:
-            self._put(way.finding().model_copy(update={"not_here": reason}))
+            if any(case == way.case for case, _ in known):  # what was measured of it stays
+                self._folder.note(f"TCP between two stacks by {way.name}: not all rounds can be had here: {reason}")
+            else:
+                self._put(way.finding().model_copy(update={"not_here": reason}))
         for cell, reason in refused:
             self._put(self._known(cell).model_copy(update={"valid": True, "reason": None, "not_here": reason}))
         failed = 0
@@ -279,7 +282,9 @@ class MatrixRun:
                     os.sched_setaffinity(0, self._allowed)
         if failed:
             asked = sum(map(len, rounds)) + sum(map(len, ways))
-            of = f"{asked} cells" + (f" in {self._repeat} rounds" if self._repeat > 1 else "")
+            of = f"{asked} cells{' and ways' if any(ways) else ''}" + (
+                f" in {self._repeat} rounds" if self._repeat > 1 else ""
+            )
             self._folder.invalidate(f"{failed} of {of} failed; measure them again with --resume")
 
     def _known(self, cell: Cell) -> MatrixCell:

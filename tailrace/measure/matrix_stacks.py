@@ -60,8 +60,7 @@ class Way:
         """The switch that does; None is a way of Linux's own."""
         return None if self.name in OWN_WAYS else MATRIX_KINDS[self.name]
 
-    @property
-    def placement(self) -> Placement:
+    def placed(self) -> Placement:
         """Where the switch, and the stacks' load as a tester, run. Raises Mistake if that cannot be here."""
         cpus = usable_cpus().cpus
         if self.kind is None:
@@ -90,7 +89,7 @@ def why_not(way: Way) -> str | None:
             if way.card is None:
                 raise Mistake("no card is named; expected --card NAME, as `tailrace host inspect` lists them")
             check_card(way.card)
-        way.placement  # noqa: B018 - for what it raises
+        way.placed()
     except Mistake as refusal:
         return str(refusal)
     return None
@@ -133,7 +132,7 @@ def measure_way(
     logs = launcher.logs / name_in_round(way.case, number)
     logs.mkdir(parents=True, exist_ok=True)
     launcher.state.sockets.mkdir(parents=True, exist_ok=True)
-    where = way.placement
+    where = way.placed()
     keep_aside(where.switch)
     with _joined(way, replace(launcher, logs=logs), folder, where, huge=huge) as stacks:
         report.advance(label, START_SECONDS / 2)

@@ -521,6 +521,9 @@ def test_whether_qemus_user_may_open_kvm(
     monkeypatch.setattr(acceleration.os, "getgrouplist", lambda *_: [kvm.stat().st_gid] if member else [])
     why = closed_to_qemu(kvm)
     assert why is None if opens else why is not None and f"sudo chgrp kvm {kvm}" in why
+    monkeypatch.setattr(acceleration, "_group", lambda _: "kvm")
+    if mode == 0o660 and not member:
+        assert "`sudo usermod -aG kvm nobody`" in (closed_to_qemu(kvm) or "")
 
 
 @pytest.mark.parametrize("port", ["f1.0", "f1@4.0"])
