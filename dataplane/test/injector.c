@@ -12,12 +12,10 @@
  *
  * Each line on standard input asks for one injection.  Each is answered by a line "BEGIN END", by the TSC: the time
  * from when on frames were held up, and a time at which nothing of it is left.  CPU N is where the injector itself
- * runs.  `first` takes no lines and answers none, but says by its name how long it ran the time before; it ends when
- * --times events have come, or none for a while.
+ * runs.  `first` takes no lines and answers none; it ends when --times events have come, or none for a while.
  */
 #include <dirent.h>
 #include <errno.h>
-#include <fcntl.h>
 #include <inttypes.h>
 #include <sched.h>
 #include <signal.h>
@@ -235,43 +233,25 @@ static double cycles_per_us(void)
 	return 1000 * (double)(__rdtsc() - tsc) / (double)(now_ns() - ns);
 }
 
-/*
- * How long this thread has run, in ns, until it last left the CPU: the kernel adds to that when it leaves, and at a
- * tick. So when it is asked first after a sleep, the time before the sleep is what a span of it really took, by the
- * scheduler's clock, with waking it and letting it go.
- */
-static uint64_t has_run_ns(int schedstat)
-{
-	char text[64];
-	ssize_t length = pread(schedstat, text, sizeof(text) - 1, 0);
-
-	if (length < 0)
-		fail("/proc/thread-self/schedstat");
-	text[length] = '\0';
-	return strtoull(text, NULL, 10);
-}
-
 /* Edge-triggered: the event stays for who waits, and we are told of each once. */
 static void first(int event, int times)
 {
 	static const unsigned lasts_us[] = {0, 5, 50, 500};
 	const double per_us = cycles_per_us();
 	struct epoll_event one = {.events = EPOLLIN | EPOLLET};
-	int epoll = epoll_create1(EPOLL_CLOEXEC), schedstat = open("/proc/thread-self/schedstat", O_RDONLY | O_CLOEXEC);
-	uint64_t ran = 0, before;
+	int epoll = epoll_create1(EPOLL_CLOEXEC);
 	char name[16];
 
-	if (epoll < 0 || schedstat < 0 || epoll_ctl(epoll, EPOLL_CTL_ADD, event, &one) != 0)
+	if (epoll < 0 || epoll_ctl(epoll, EPOLL_CTL_ADD, event, &one) != 0)
 		fail("epoll");
 	for (int i = 0; i < times && epoll_wait(epoll, &one, 1, FIRST_PATIENCE_MS) == 1; i++) {
 		const unsigned us = lasts_us[(unsigned)i % (sizeof(lasts_us) / sizeof(lasts_us[0]))];
-		uint64_t begin = __rdtsc();
+		uint64_t begin;
 
-		before = ran;
-		ran = has_run_ns(schedstat);
-		/* By the name that it leaves the CPU with it is known, and how long the one before it ran, in ns. */
-		snprintf(name, sizeof(name), "inj%d-%.0f", i, (double)(ran - before));
+		/* By the name that it leaves the CPU with it is known. */
+		snprintf(name, sizeof(name), "inject-%u", us);
 		prctl(PR_SET_NAME, name);
+		begin = __rdtsc();
 		while ((double)(__rdtsc() - begin) < us * per_us)
 			;
 	}

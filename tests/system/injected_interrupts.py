@@ -175,34 +175,27 @@ def told_of(command: Command, running: subprocess.Popen[str], side: str) -> tupl
 
 FIRST = ("first", "--times", "80")
 SIZES = (5, 50, 500)
-_INJECTED = re.compile(r": inj(\d+)-(\d+) \(thread")
-_TIMES = (0, *SIZES)
-"""In turn, in µs, beside what waking the task and letting it go takes."""
+_INJECTED = re.compile(r": inject-(\d+) \(thread")
 
 
 def check_sizes(runs: Iterable[Causes], inside: str = "", least: float = 2) -> None:
     """What tasks took of the interrupts that woke them is told within `least` µs or 5 % by the median, and where:
     `inside` this machine, or on this host. What waking one and letting it go takes is known from those that ran for
-    nothing. How long each really ran, with that, the next one's name says, by the scheduler's clock; but the receiver
-    may be woken long after the task, and until then the task holds nobody up."""
-    found: dict[int, list[tuple[float, float]]] = {us: [] for us in _TIMES}
+    nothing."""
+    found: dict[int, list[float]] = {}
     for causes in runs:
-        told: dict[int, float] = {}
-        ran: dict[int, float] = {}
         for cause in (each for frame in causes.frames for each in frame.causes):
             if (named := _INJECTED.search(cause.text)) is not None:
                 assert cause.kind == "task" and cause.inside == inside, cause
-                told[int(named[1])], ran[int(named[1]) - 1] = cause.us, int(named[2]) / 1000
-        for number in told.keys() & ran.keys():
-            found[_TIMES[number % len(_TIMES)]].append((told[number], ran[number]))
-    waking = median(told_us for told_us, _ in found[0])
-    before = median(ran_us - told_us for told_us, ran_us in found[0])
-    print(f"\nwaking takes {waking:.2f} µs, and {before:.2f} before the receiver is woken")
-    wrong = {us: median(told_us for told_us, _ in found[us]) - waking - us for us in SIZES}
+                found.setdefault(int(named[1]), []).append(cause.us)
+    waking = median(found[0])
+    spread = median(abs(each - waking) for each in found[0])
+    print(f"\nwaking takes {waking:.2f} µs, half of them within {spread:.2f}")
+    told = {us: median(found[us]) - waking for us in SIZES}
     for us in SIZES:
-        near = sum(abs(told_us - (ran_us - before)) <= max(2, us / 20) for told_us, ran_us in found[us])
-        print(f"{us} µs: {wrong[us]:+.2f}; of {len(found[us])} single ones {near} within 2 µs or 5 % of what it ran")
-    assert all(len(found[us]) >= LEAST and abs(wrong[us]) <= max(least, us / 20) for us in SIZES), found
+        near = sum(abs(each - waking - us) <= max(2, us / 20) for each in found[us])
+        print(f"{us} µs: {told[us]:.2f} told; of {len(found[us])} single ones {near} within 2 µs or 5 %")
+    assert all(len(found[us]) >= LEAST and abs(told[us] - us) <= max(least, us / 20) for us in SIZES), found
 
 
 def check_adds_up(causes: Causes) -> None:
