@@ -23,7 +23,8 @@ ConnectionsOption = Annotated[
         min=1,
         max=64,
         metavar="N",
-        help="By how many memory is sent side by side.",
+        help="By how many connections memory is sent, side by side. With QEMU 7.2, a move by several that fails or is "
+        "cancelled can leave the machine unable to move again until it is started anew.",
         show_default="as the spec says, or 1",
     ),
 ]

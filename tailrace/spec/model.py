@@ -446,7 +446,9 @@ class Function(Model):
         1,
         ge=1,
         le=MOST_CONNECTIONS,
-        description="of a machine: by how many connections its memory is sent when it moves (docs/migration.md)",
+        description="of a machine: by how many connections its memory is sent when it moves; with QEMU 7.2, a move "
+        "by several that fails or is cancelled can leave it unable to move again until it is started anew "
+        "(docs/migration.md)",
     )
     arrives: bool = Field(
         False, description="of a machine: it is not started here, and comes from another node (`tailrace migrate`)"

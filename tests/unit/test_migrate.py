@@ -9,7 +9,9 @@ from xml.etree import ElementTree
 import pytest
 from test_machines import SETTING
 from test_saved import live
+from typer.models import OptionInfo
 
+from tailrace.cli.options import ConnectionsOption
 from tailrace.errors import Failure, Mistake
 from tailrace.functions.domain import Nic, domain_xml
 from tailrace.functions.transfer import Destination, Limits, Outgoing, Progress, domain_there
@@ -20,6 +22,7 @@ from tailrace.node.peer import reached
 from tailrace.plan.make import make_plan
 from tailrace.resources.topology import Cpu
 from tailrace.spec.load import parse_spec
+from tailrace.spec.model import MOST_CONNECTIONS
 
 CPUS = tuple(Cpu(number, core=number) for number in range(4))
 
@@ -270,6 +273,12 @@ def test_memory_is_sent_by_as_many_connections_as_are_asked_for(
     assert sending.ended.wait(30) and sending.problem is None
     parameters, flags = libvirt.asked
     assert parameters.get("connections") == said and bool(flags & Sent.VIR_MIGRATE_PARALLEL) == (said is not None)
+
+
+def test_the_command_takes_as_many_connections_as_a_spec() -> None:
+    """It has the number itself: it would load the words of a spec for its help."""
+    (option,) = (each for each in ConnectionsOption.__metadata__ if isinstance(each, OptionInfo))
+    assert (option.min, option.max) == (1, MOST_CONNECTIONS)
 
 
 def test_a_spec_says_by_how_many_connections_a_machine_moves() -> None:
