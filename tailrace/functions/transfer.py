@@ -105,6 +105,8 @@ class Outgoing:
         self._name, self._to, self._limits = name, to, limits
         self._domain = find(name)
         self._patient = False
+        self.connections = limits.connections or 1
+        """By which its memory is sent."""
         self.ended = threading.Event()
         """It is at the target and ended here, or it goes on here."""
         self.problem: str | None = None
@@ -134,7 +136,8 @@ class Outgoing:
             self.ended.set()
 
     def progress(self) -> Progress | None:
-        """None before it has begun, and after its end."""
+        """None before it has begun, after its end, and where libvirt does not say. It may take for as long as QEMU does
+        not answer: until TCP gives up, when the network is lost while the machine stands still."""
         try:
             found = self._domain.jobStats()
         except self._libvirt.libvirtError:
@@ -167,7 +170,7 @@ class Outgoing:
             return None
 
     def cancel(self) -> None:
-        """Asks for its end; the machine goes on here, unless it is there already."""
+        """Asks for its end; the machine goes on here, unless it is there already. It may take as long as `progress`."""
         with suppress(self._libvirt.libvirtError):
             self._domain.abortJob()
 

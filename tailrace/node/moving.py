@@ -18,7 +18,7 @@ from typing import Any
 
 from tailrace.errors import Failure, Interrupted, Mistake, TailraceError
 from tailrace.functions.runtime import Arrival
-from tailrace.functions.transfer import COUNTED, Destination, Limits, Outgoing, counted
+from tailrace.functions.transfer import COUNTED, Destination, Limits, Outgoing, Progress, counted
 from tailrace.migrate.checks import Reason, reasons
 from tailrace.migrate.facts import Facts, as_data, facts_of
 from tailrace.node.change import end_processes
@@ -50,9 +50,9 @@ _DONE_SECONDS = 120.0
 """In which it forwards there, once it may go on."""
 _PARKED = "parked"
 """What is told of the frames that waited for a machine which has arrived, beside `COUNTED`."""
-STALLED_SECONDS = 30.0
-"""In which nothing of a machine gets through before its move is given up. TCP tries for a quarter of an hour, and the
-machine may stand still meanwhile."""
+STALLED_SECONDS = 60.0
+"""In which nothing of a machine gets through before its move is given up. TCP tries for a quarter of an hour, each time
+after twice as long: its next try may come only as long after an outage as that has lasted."""
 _LOOK_SECONDS = 0.02
 _TELL_SECONDS = 1.0
 _FORWARD_SECONDS = 2.0
@@ -346,6 +346,44 @@ def _received(reception: _Reception, parking: Parking, name: str, host: str) -> 
         raise
 
 
+class _Watch:
+    """Asks libvirt how far a machine is that is sent, and to end that where it has to, in a thread of its own: an
+    answer may take long. QEMU writes the last of a machine with its lock held, and a lost network keeps it there."""
+
+    def __init__(self, sending: Outgoing) -> None:
+        self._sending = sending
+        self._moved: float | None = None
+        """When it was heard that more had got through; None: it has not begun."""
+        self.progress: Progress | None = None
+        """As of the last answer."""
+        self.unwanted = False
+        """To be set when the move is to end."""
+        self.given_up = False
+        """QEMU was asked after `STALLED_SECONDS`, and no more had got through."""
+        threading.Thread(target=self._look, name="watch", daemon=True).start()
+
+    @property
+    def silent(self) -> bool:
+        """It was not heard for long that more had got through."""
+        return self._moved is not None and time.monotonic() - self._moved >= STALLED_SECONDS
+
+    def _look(self) -> None:
+        sent: int | None = None
+        answered: float | None = None
+        while not self._sending.ended.wait(_LOOK_SECONDS):
+            asked = time.monotonic()
+            if answered is None or asked - answered >= _TELL_SECONDS:
+                progress = self._sending.progress()
+                answered = time.monotonic()
+                if progress is not None and progress.sent_bytes != sent:
+                    sent, self._moved = progress.sent_bytes, answered
+                elif self._moved is not None and asked - self._moved >= STALLED_SECONDS:
+                    self.given_up = True
+                self.progress = progress
+            if self.unwanted or self.given_up:
+                self._sending.cancel()  # again and again: libvirt refuses that until it has begun
+
+
 def _send(
     sending: Outgoing,
     reception: _Reception,
@@ -355,24 +393,26 @@ def _send(
     tell: Callable[[str], None],
 ) -> None:
     """Sends it, and says how far it is."""
-    told, moved = 0.0, time.monotonic()
-    sent, stalled = 0, False
+    watch = _Watch(sending)
+    shown: Progress | None = None
+    silent = False
     cancelled: KeyboardInterrupt | None = None
-    while not sending.ended.wait(_LOOK_SECONDS):
+    while True:
         try:
-            now = time.monotonic()
+            if sending.ended.wait(_LOOK_SECONDS):
+                break
             parking.keep()
-            if now - told >= _TELL_SECONDS:
-                told = now
-                progress = sending.progress()
-                if progress is None or progress.sent_bytes != sent:
-                    sent, moved = progress.sent_bytes if progress is not None else sent, now
-                stalled |= now - moved >= STALLED_SECONDS
-                if progress is not None:
-                    tell(progress.text)
-            # Nobody wants it, or is there to receive it, or nothing gets there.
-            if cancelled is not None or reception.ended.is_set() or stalled:
-                sending.cancel()  # again and again: libvirt refuses that until it has begun
+            # Nobody wants it, or is there to receive it.
+            watch.unwanted |= cancelled is not None or reception.ended.is_set()
+            if (progress := watch.progress) is not None and progress is not shown:
+                shown = progress
+                tell(progress.text)
+            if watch.silent and not silent:
+                silent = True
+                tell(
+                    f"nothing of it is known to have come through to {host} for {STALLED_SECONDS:g} s: the move is "
+                    "given up unless QEMU says otherwise when it answers"
+                )
         except KeyboardInterrupt as error:
             cancelled = cancelled or error
     if sending.problem is None:
@@ -385,12 +425,19 @@ def _send(
         )
     if cancelled is not None:
         raise cancelled
-    if stalled:
-        raise Failure(
-            f"{name} goes on here: nothing of it has come through to {host} for {STALLED_SECONDS:g} s, so the move was "
-            f"given up; see whether the network between the hosts is well, and move it again{there}"
+    damaged = ""
+    if sending.connections > 1:
+        damaged = (
+            "; where QEMU is 7.2, a move by several connections that has failed can leave it unable to move again "
+            f"until it is started anew: `tailrace function restart {name}`"
         )
-    raise Failure(f"{name} goes on here: {sending.problem}{there}")
+    if watch.given_up or watch.silent:
+        raise Failure(
+            f"{name} goes on here: nothing of it has come through to {host} for {STALLED_SECONDS:g} s, and its move "
+            f"has ended ({sending.problem}); see whether the network between the hosts is well, and move it again"
+            f"{there}{damaged}"
+        )
+    raise Failure(f"{name} goes on here: {sending.problem}{there}{damaged}")
 
 
 def _hand_over(state: State, process: str, name: str, going: Client, reception: _Reception) -> None:

@@ -216,15 +216,29 @@ def test_of_a_side_that_nothing_was_said_of_all_counts_as_delivered(tmp_path: Pa
     assert given.given == [("0", ["a"]), ("1", [])]
 
 
-class Sending:
-    """A machine whose memory gets through as `sent` says, of one look after the other; libvirt ends it when asked."""
+class Clock:
+    """The time, as `moving` sees it."""
 
-    def __init__(self, sent: list[int | None]) -> None:
-        self.sent = sent
+    def __init__(self) -> None:
+        self.now = 1000.0
+
+    def monotonic(self) -> float:
+        return self.now
+
+
+class Sending:
+    """A machine whose memory gets through as `sent` says, of one look after the other, each of which takes so many
+    `seconds`; libvirt ends it when asked."""
+
+    connections = 1
+
+    def __init__(self, sent: list[int | None], clock: Clock, seconds: float = 20.0) -> None:
+        self.sent, self.clock, self.seconds = sent, clock, seconds
         self.ended = threading.Event()
         self.problem: str | None = None
 
     def progress(self) -> Progress | None:
+        self.clock.now += self.seconds
         sent = self.sent.pop(0) if len(self.sent) > 1 else self.sent[0]
         if sent == END:
             self.ended.set()
@@ -239,22 +253,112 @@ class Sending:
 
 
 END = 1000
+GIVEN_UP = (
+    "fw goes on here: nothing of it has come through to other for 60 s, and its move has ended .operation aborted"
+)
 
 
-def send(sending: Sending, path: Path) -> None:
-    with parking(path, lambda *_: {"waiting": 0, "delivered": 0}, "0") as made:
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
+    made = Clock()
+    monkeypatch.setattr(moving, "time", made)
+    monkeypatch.setattr(moving, "_TELL_SECONDS", 0.0)
+    return made
+
+
+def send(
+    sending: Sending,
+    path: Path,
+    kept: Callable[[], None] = lambda: None,
+    tell: Callable[[str], None] = lambda _: None,
+) -> None:
+    """`kept` is called whenever the switch is asked to go on."""
+
+    def answer(method: str, _params: dict[str, Any]) -> Any:
+        if method == "park.status":
+            kept()
+        return {"waiting": 0, "delivered": 0}
+
+    with parking(path, answer, "0") as made:
         reception = moving._Reception(cast(Client, None), "fw", "<domain/>")
-        moving._send(cast(Outgoing, sending), reception, made, "fw", "other", lambda _: None)
+        moving._send(cast(Outgoing, sending), reception, made, "fw", "other", tell)
 
 
-def test_what_does_not_get_through_for_long_is_given_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(moving, "_TELL_SECONDS", 0.0)
-    monkeypatch.setattr(moving, "STALLED_SECONDS", 0.1)
-    with pytest.raises(Failure, match=r"fw goes on here: nothing of it has come through to other for 0\.1 s"):
-        send(Sending([None, 1, 2, 3, 4]), tmp_path / "c")
+def test_what_gets_through_slowly_goes_on(tmp_path: Path, clock: Clock) -> None:
+    """200 s before it begins, and 200 s in which each look finds more."""
+    send(Sending([*(10 * [None]), *range(10), END], clock), tmp_path / "c")
 
 
-def test_what_gets_through_slowly_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(moving, "_TELL_SECONDS", 0.0)
-    monkeypatch.setattr(moving, "STALLED_SECONDS", 5.0)
-    send(Sending([None, 1, *(9 * [2]), 3, *(9 * [4]), END]), tmp_path / "c")
+@pytest.mark.parametrize("same", [3, None])
+def test_what_does_not_get_through_for_less_than_the_limit_goes_on(
+    tmp_path: Path, clock: Clock, same: int | None
+) -> None:
+    """Asked 0, 20 and 40 s after more had got through, and again as soon as it has."""
+    send(Sending([3, same, same, same, 4, same, same, same, END], clock), tmp_path / "c")
+
+
+@pytest.mark.parametrize("same", [3, None])
+def test_what_does_not_get_through_for_long_is_given_up(tmp_path: Path, clock: Clock, same: int | None) -> None:
+    """No answer is none that more has got through."""
+    with pytest.raises(Failure, match=GIVEN_UP) as failed:
+        send(Sending([3, same, same, same, same, END], clock), tmp_path / "c")
+    assert "QEMU" not in str(failed.value)
+
+
+def test_what_several_connections_leave_is_said(tmp_path: Path, clock: Clock) -> None:
+    sending = Sending([3], clock)
+    sending.connections = 2
+    with pytest.raises(Failure, match=GIVEN_UP + ".*QEMU is 7.2.*`tailrace function restart fw`"):
+        send(sending, tmp_path / "c")
+
+
+@pytest.mark.parametrize("found", [3, 4, None])
+def test_an_answer_that_takes_longer_than_the_limit_ends_no_move(
+    tmp_path: Path, clock: Clock, found: int | None
+) -> None:
+    """What was asked before the limit says nothing of it."""
+    send(Sending([3, found, END], clock, seconds=61.0), tmp_path / "c")
+
+
+class Interrupting(threading.Event):
+    """Who waits for it and does not watch is interrupted once, when that is `due`."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.due, self.interrupted = threading.Event(), threading.Event()
+
+    def wait(self, timeout: float | None = None) -> bool:
+        if self.due.is_set() and not self.interrupted.is_set() and threading.current_thread().name != "watch":
+            self.interrupted.set()
+            raise KeyboardInterrupt("enough")
+        return super().wait(timeout)
+
+
+def test_while_qemu_does_not_answer_the_rest_goes_on(
+    tmp_path: Path, clock: Clock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is told once that nothing comes through, a cancel counts, and the switch is asked to go on after that."""
+    monkeypatch.setattr(switch_parking, "_KEEP_SECONDS", 0.0)
+    ended, kept, came, told = Interrupting(), threading.Semaphore(0), list[bool](), list[str]()
+
+    class Stuck(Sending):
+        def progress(self) -> Progress | None:
+            found = super().progress()
+            if found is not None and found.sent_bytes == 4:
+                came.append(ended.interrupted.wait(60))
+                came.extend(kept.acquire(timeout=60) for _ in range(3))
+            return found
+
+    def tell(line: str) -> None:
+        told.append(line)
+        if line.startswith("nothing of it is known to have come through to other for 60 s"):
+            while kept.acquire(blocking=False):
+                pass
+            ended.due.set()
+
+    sending = Stuck([3, 4, 5, 6], clock, seconds=61.0)
+    sending.ended = ended
+    with pytest.raises(KeyboardInterrupt, match="enough"):
+        send(sending, tmp_path / "c", kept.release, tell)
+    assert came == 4 * [True] and sending.sent == [5, 6] and sending.problem == "operation aborted"
+    assert sum(line.startswith("nothing") for line in told) == 1
