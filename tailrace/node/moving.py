@@ -53,6 +53,8 @@ _PARKED = "parked"
 STALLED_SECONDS = 60.0
 """In which nothing of a machine gets through before its move is given up. TCP tries for a quarter of an hour, each time
 after twice as long: its next try may come only as long after an outage as that has lasted."""
+_CANCEL_SECONDS = 5.0
+"""In which libvirt ends a move that is cancelled, where all is well."""
 _LOOK_SECONDS = 0.02
 _TELL_SECONDS = 1.0
 _FORWARD_SECONDS = 2.0
@@ -397,7 +399,10 @@ def _send(
     shown: Progress | None = None
     silent = False
     cancelled: KeyboardInterrupt | None = None
+    since = 0.0
     while True:
+        if cancelled is not None and time.monotonic() - since >= _CANCEL_SECONDS:
+            raise cancelled  # libvirt may wait for a copy there that stands still: who receives it ends that now
         try:
             if sending.ended.wait(_LOOK_SECONDS):
                 break
@@ -414,7 +419,8 @@ def _send(
                     "given up unless QEMU says otherwise when it answers"
                 )
         except KeyboardInterrupt as error:
-            cancelled = cancelled or error
+            if cancelled is None:
+                cancelled, since = error, time.monotonic()
     if sending.problem is None:
         return  # also where it was cancelled too late
     there = f" ({host}: {reception.problem})" if reception.problem is not None else ""

@@ -339,6 +339,7 @@ def test_while_qemu_does_not_answer_the_rest_goes_on(
 ) -> None:
     """It is told once that nothing comes through, a cancel counts, and the switch is asked to go on after that."""
     monkeypatch.setattr(switch_parking, "_KEEP_SECONDS", 0.0)
+    monkeypatch.setattr(moving, "_CANCEL_SECONDS", float("inf"))
     ended, kept, came, told = Interrupting(), threading.Semaphore(0), list[bool](), list[str]()
 
     class Stuck(Sending):
@@ -362,3 +363,23 @@ def test_while_qemu_does_not_answer_the_rest_goes_on(
         send(sending, tmp_path / "c", kept.release, tell)
     assert came == 4 * [True] and sending.sent == [5, 6] and sending.problem == "operation aborted"
     assert sum(line.startswith("nothing") for line in told) == 1
+
+
+def test_a_cancel_that_libvirt_does_not_come_to_is_left_to_who_receives_it(tmp_path: Path, clock: Clock) -> None:
+    """As where its copy there stands still: that is to be ended first."""
+
+    class Waiting(Sending):
+        asked = 0
+
+        def cancel(self) -> None:
+            self.asked += 1
+            self.clock.now += 1.0
+
+    ended = Interrupting()
+    ended.due.set()
+    sending = Waiting([3], clock, seconds=0.0)
+    sending.ended = ended
+    with pytest.raises(KeyboardInterrupt, match="enough"):
+        send(sending, tmp_path / "c")
+    assert sending.asked >= 5 and not ended.is_set()
+    ended.set()
