@@ -227,7 +227,13 @@ def in_use(card: Card) -> Iterator[None]:
 def test_what_is_in_the_way_is_named_with_its_cure_and_nothing_stays(card: Card) -> None:
     """Each by the emulated hardware and Linux's own drivers."""
     of = {name: card.interface_of(name) for name in IGB}
-    before = {name: card.state(name) for name in IGB}
+
+    def states() -> dict[str, dict[str, Any]]:
+        found = {name: card.state(name) for name in IGB}
+        found["second"].pop("functions")  # Linux tells the card of its function's address when it likes
+        return found
+
+    before = states()
     wrong: dict[str, tuple[dict[str, Any], tuple[str, ...]]] = {
         "number": ({"number": 7}, (f"{of['physical']} has at most 7 virtual functions", "a number from 0 to 6")),
         "many": ({"functions": 8}, (f"8 virtual functions are more than the 7 of {of['physical']}", "at most 7")),
@@ -250,7 +256,7 @@ def test_what_is_in_the_way_is_named_with_its_cure_and_nothing_stays(card: Card)
         assert told.status != 0 and "Traceback" not in told.error, told
         text = " ".join(told.error.split())
         assert "wan" in text and all(each in text for each in words), told
-    assert {name: card.state(name) for name in IGB} == before
+    assert states() == before
 
 
 def test_a_matrix_over_cards(card: Card) -> None:
