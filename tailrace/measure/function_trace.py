@@ -21,12 +21,12 @@ from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 
-from tailrace.errors import Failure
+from tailrace.errors import Failure, Mistake
 from tailrace.functions import agent
 from tailrace.kernel.cpus import show_mask
 from tailrace.observe.recording import Event
 from tailrace.process.plain import plain
-from tailrace.state.function_tracer import FIND, FORGET, INSTANCE, NOTES, disarming, instance_of, run_here
+from tailrace.state.function_tracer import BOOT, FIND, FORGET, INSTANCE, NOTES, alone, disarming, instance_of, run_here
 from tailrace.state.launch import Launcher
 from tailrace.state.record import ArmedTracer
 
@@ -80,6 +80,7 @@ for each in $t/current_tracer $t/instances/*/current_tracer; do
 done
 grep -E "^($functions)( |\\$)" $t/available_filter_functions | sed 's/ .*//' >$note.functions || cannot_write
 [ -s $note.functions ] || {{ echo 'its kernel has none of these functions'; exit 1; }}
+keep boot "{BOOT}"
 for name in options/funcgraph-abstime options/funcgraph-proc options/funcgraph-overhead options/funcgraph-tail; do
 	[ ! -e $t/$name ] || keep $name "$(cat $t/$name)"
 done
@@ -180,8 +181,9 @@ class FunctionTracer:
         launcher.state.add(armed)
         found = cls(cpu, note=armed.note, instance=armed.instance, kib=_KIB_HERE)
         try:
-            found.arm()
-        except Failure as error:
+            with alone():
+                found.arm()
+        except (Failure, Mistake) as error:
             problem = launcher.state.undo(armed)
             if problem is not None:
                 raise Failure(f"{error}; and it could not be put back: {problem}") from None

@@ -1,5 +1,5 @@
 """What of a node can be found where its record is lost or damaged: the programs that were started with paths of its
-state folder, their cgroups, and the huge pages that its claim names."""
+state folder, their cgroups, the huge pages that its claim names, and a tracer of the kernel's that it has armed."""
 
 from __future__ import annotations
 
@@ -12,7 +12,8 @@ from tailrace.process import log_writer
 from tailrace.process.process import descendants, identify
 from tailrace.resources.ledger import claim_file, own_claim
 from tailrace.state.folder import run_folder
-from tailrace.state.record import Cgroup, Claimed, HugePages, Process, Scope, Thing
+from tailrace.state.function_tracer import NOTES, instance_of
+from tailrace.state.record import ArmedTracer, Cgroup, Claimed, HugePages, Process, Scope, Thing
 
 #: The word after which a program of ours is told what it makes in the folder; nobody else has reason to say that.
 _MAKES = {"tailrace-switch": "--control", "tailrace-tester": "--control", "bwrap": "--bind"}
@@ -38,7 +39,9 @@ def strays(folder: Path) -> list[Thing]:
     cgroups = {cgroup: None for process in processes if (cgroup := _cgroup(process.pid)) is not None}
     claim = claim_file(folder)
     claimed = [Claimed(str(claim))] if claim.exists() else []
-    return [*claimed, *lost_pages(folder), *cgroups, *processes]
+    armed = any((folder / name).exists() for name in NOTES)
+    tracers = [ArmedTracer(str(folder / NOTES[0]), instance_of(folder))] if armed else []
+    return [*claimed, *lost_pages(folder), *tracers, *cgroups, *processes]
 
 
 def lost_pages(folder: Path) -> list[HugePages]:

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import shlex
 import zlib
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
-from tailrace.errors import Failure
+from tailrace.errors import Failure, Mistake
+from tailrace.process.lock import Held, locked
 from tailrace.process.plain import last_line
 from tailrace.process.programs import finished, system_program
 
@@ -28,9 +31,12 @@ FIND = _find("")
 """Shell: tracefs is `$t`."""
 _FIND_ARMED = _find("[ -e $note ] || exit 0; ")
 """Without tracefs and without a note nothing was armed."""
+BOOT = "$(cat /proc/sys/kernel/random/boot_id)"
+"""Shell: this boot. A note of another one is of a kernel that is gone."""
 FORGET = "rm -f $note $note.new $note.error $note.functions"
 _DISARM = f"""\
-bad=0
+if [ -e $note ] && ! grep -qx "boot {BOOT}" $note; then {FORGET} || exit 1; fi
+{_FIND_ARMED}bad=0
 d=$t/instances/$instance
 if [ -d $d ]; then
 	echo nop >$d/current_tracer || bad=1
@@ -58,6 +64,9 @@ fi
 exit $bad
 """
 _SECONDS = 60.0
+_LOCK = Path("/run/tailrace-functions.lock")
+_PATIENCE = 2 * _SECONDS
+"""Seconds that another node is waited for while it arms its tracer, or puts it back."""
 
 
 def instance_of(folder: Path) -> str:
@@ -73,16 +82,30 @@ def run_here(script: str, seconds: float = _SECONDS) -> str:
     return done.stdout
 
 
+@contextmanager
+def alone() -> Iterator[None]:
+    """No other node arms this host's tracer in the block, or puts it back: each looks first what is set. Raises
+    Failure, Mistake."""
+    try:
+        with locked(_LOCK, patience=_PATIENCE):
+            yield
+    except Held as error:
+        raise Failure(f"{error} has been setting the kernel's tracer for {_PATIENCE:g} s; end it") from None
+    except OSError as error:
+        raise Failure(f"{_LOCK}: {error.strerror}; this lock protects the kernel's tracer of functions") from None
+
+
 def disarming(note: str, instance: str) -> str:
     """The script after which a kernel's tracer is as it was before it was armed with that note. It fails where
     something cannot be put back; the note is kept then, and it may be run again."""
-    return f"note={shlex.quote(note)}\ninstance={shlex.quote(instance)}\n{_FIND_ARMED}{_DISARM}"
+    return f"note={shlex.quote(note)}\ninstance={shlex.quote(instance)}\n{_DISARM}"
 
 
 def disarm_here(note: str, instance: str) -> str | None:
     """Does so on this host. Returns why it could not, or None."""
     try:
-        run_here(disarming(note, instance))
-    except Failure as error:
+        with alone():
+            run_here(disarming(note, instance))
+    except (Failure, Mistake) as error:
         return f"the kernel's tracer of functions: {error}"
     return None

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import re
 import subprocess
 from collections.abc import Callable
+from contextlib import nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import SimpleNamespace
@@ -19,7 +21,8 @@ from tailrace.measure import function_trace
 from tailrace.measure.function_trace import MOST_DEPTH, MOST_LINES, FunctionPaths, FunctionTracer, read_functions
 from tailrace.observe.recording import Event
 from tailrace.process.programs import finished
-from tailrace.state.function_tracer import FORGET, disarming, instance_of
+from tailrace.state import function_tracer
+from tailrace.state.function_tracer import FORGET, alone, disarming, instance_of
 from tailrace.state.record import ArmedTracer
 
 HZ = 2_000_000_000
@@ -144,9 +147,22 @@ class Host:
             return "the disk is full"
 
         monkeypatch.setattr(function_trace, "run_here", lambda _: self._do("found"))
+        monkeypatch.setattr(function_trace, "alone", nullcontext)
         monkeypatch.setattr(FunctionTracer, "arm", lambda tracer: self._do(f"armed {tracer.cpu}"))
         launcher = SimpleNamespace(state=SimpleNamespace(folder=self.folder, add=add, undo=undo))
         return FunctionTracer.here(launcher, 1)  # type: ignore[arg-type]
+
+
+def test_only_one_node_at_a_time_sets_the_tracer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(function_tracer, "_LOCK", tmp_path / "lock")
+    monkeypatch.setattr(function_tracer, "_PATIENCE", 0.0)
+    said = rf"process {os.getpid()} \(.*\) has been setting the kernel's tracer for 0 s; end it"
+    with alone():
+        with pytest.raises(Failure, match=said), alone():
+            pass
+        assert "has been setting" in str(function_tracer.disarm_here(str(tmp_path / "note"), "ours"))
+    with alone():
+        pass
 
 
 def test_of_this_host_it_is_on_record_before_it_is_armed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -246,6 +262,9 @@ PUT_BACK = ["nop", "local", "f", "1408", "1", "0"]
 TRACES = ["function_graph", "x86-tsc", "1", "4", "1", "1"]
 
 
+BOOT = f"boot {Path('/proc/sys/kernel/random/boot_id').read_text()}"
+
+
 def is_set(top: Path) -> list[str]:
     return [(top / name).read_text().strip() for name in SET]
 
@@ -311,7 +330,7 @@ def test_a_tracer_that_is_somebody_elses_is_left_alone(tmp_path: Path, name: str
     ways = [asks(top), asks(top, instance=made)] if name in OF_ALL else [asks(top)]
     for ask in ways:
         tracer = tracer_of(tmp_path, ask)
-        (tmp_path / "note").write_text("tracing_on 0\ncurrent_tracer nop\n")  # of before a boot
+        (tmp_path / "note").write_text("boot another\ntracing_on 0\ncurrent_tracer nop\n")
         with pytest.raises(Failure, match=re.escape(f"its tracer of functions is used by somebody else ({name})")):
             tracer.arm()
         tracer.disarm()
@@ -386,9 +405,19 @@ def _kept(script: str) -> str:
 
 def test_a_note_sets_nothing_else(tmp_path: Path) -> None:
     top = tracefs(tmp_path / "tracing")
-    (tmp_path / "note").write_text("../else 1\ncurrent_tracer function\n")
+    (tmp_path / "note").write_text(f"{BOOT}../else 1\ncurrent_tracer function\n")
     tracer_of(tmp_path, asks(top)).disarm()
     assert is_set(top) == FOUND and not (tmp_path / "else").exists()
+
+
+def test_a_note_of_another_boot_is_of_a_kernel_that_is_gone(tmp_path: Path) -> None:
+    top, none = tracefs(tmp_path / "tracing"), tmp_path / "nothing"
+    before = tree_of(top)
+    for where in (top, none):
+        (tmp_path / "note").write_text("boot another\ntracing_on 0\n")
+        tracer_of(tmp_path, asks(where)).disarm()
+        assert not (tmp_path / "note").exists()
+    assert tree_of(top) == before
 
 
 def test_without_tracefs_nothing_was_armed(tmp_path: Path) -> None:
@@ -396,6 +425,6 @@ def test_without_tracefs_nothing_was_armed(tmp_path: Path) -> None:
     with pytest.raises(Failure, match="tracefs cannot be mounted"):
         tracer.arm()
     tracer.disarm()
-    (tmp_path / "note").write_text("tracing_on 1\n")
+    (tmp_path / "note").write_text(f"{BOOT}tracing_on 1\n")
     with pytest.raises(Failure, match="tracefs cannot be mounted"):
         tracer.disarm()

@@ -271,6 +271,12 @@ def test_what_is_not_on_record_is_found_by_the_folder_that_it_names(tmp_path: Pa
             process.communicate()
 
 
+def test_a_tracer_that_is_not_on_record_is_found_by_what_it_has_noted(tmp_path: Path) -> None:
+    assert strays(tmp_path) == []
+    (tmp_path / NOTES[0]).touch()
+    assert strays(tmp_path) == [ArmedTracer(str(tmp_path / NOTES[0]), instance_of(tmp_path))]
+
+
 def test_a_leftover_that_was_not_replaced_stays(tmp_path: Path) -> None:
     """What is on record is made later, or not at all: then what lay in its place is not ours to remove."""
     path = tmp_path / "stale.sock"
