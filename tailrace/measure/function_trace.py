@@ -131,27 +131,25 @@ _TAKE = f"""\
 d=$t/instances/$instance
 [ -d $d ] || d=$t
 if [ -e $d/snapshot ]; then
+	# Two buffers change places. Neither is cleared: the other one has what came just before the last time.
 	echo 1 >$d/snapshot
-	lines=$d/per_cpu/cpu$cpu/snapshot
+	lines="$d/per_cpu/cpu$cpu/trace $d/per_cpu/cpu$cpu/snapshot"
 else
 	echo 0 >$d/tracing_on
 	lines=$d/per_cpu/cpu$cpu/trace
 fi
-awk -v a=$begin -v b=$end '
-	$2 == "|" {{
-		split($1, parts, ".")
-		at = parts[1] * 1000000000 + parts[2] * 1000
-		if (at < a) next
-		if (at > b || n++ == {MOST_LINES}) exit
-		gsub(/ +/, " ")
-		print substr($0, 1, 120)
-	}}' $lines
-if [ -e $d/snapshot ]; then
-	echo 2 >$d/snapshot
-else
-	echo >$d/trace
-	echo 1 >$d/tracing_on
-fi
+for each in $lines; do
+	awk -v a=$begin -v b=$end '
+		$2 == "|" {{
+			split($1, parts, ".")
+			at = parts[1] * 1000000000 + parts[2] * 1000
+			if (at < a) next
+			if (at > b) exit
+			gsub(/ +/, " ")
+			print substr($0, 1, 120)
+		}}' $each
+done | head -n {MOST_LINES}
+[ -e $d/snapshot ] || echo 1 >$d/tracing_on
 """
 
 
@@ -283,8 +281,10 @@ class _Open:
 
 def read_functions(lines: Sequence[str], begin: int, end: int, hz: int, cpu: int, machine: str = "") -> Iterator[Event]:
     """What lines of a function graph say, by the TSC of who printed them; whatever else they are is left out. All lie
-    between `begin` and `end`: what was called before, or has not returned by then, reaches until there."""
+    between `begin` and `end`: what was called before, or has not returned by then, reaches until there. A function
+    that calls no other is over when the next line is printed, whatever it took by the kernel's other clock."""
     open_of: dict[int, list[_Open]] = {}
+    leaf: Event | None = None
     for line in lines:
         read = _LINE.fullmatch(" ".join(line[:_MOST_LENGTH].split()))
         if read is None or int(read[3]) != cpu:
@@ -293,6 +293,9 @@ def read_functions(lines: Sequence[str], begin: int, end: int, hz: int, cpu: int
         if not begin - RESOLUTION <= at <= end:
             continue
         at = max(at, begin)
+        if leaf is not None:
+            yield leaf._replace(end=min(leaf.end, max(at + RESOLUTION, leaf.begin)))
+            leaf = None
         stack = open_of.setdefault(thread, [])
         took = round(float(read[5]) * hz / 1e6) if read[5] else 0
 
@@ -301,7 +304,7 @@ def read_functions(lines: Sequence[str], begin: int, end: int, hz: int, cpu: int
             return Event(first, max(first, last), cpu, FUNCTION, thread, name, depth, machine)
 
         if read["leaf"]:
-            yield event(read["leaf"], at, at + took, len(stack))
+            leaf = event(read["leaf"], at, at + took, len(stack))
         elif read["opens"]:
             if len(stack) < MOST_DEPTH:
                 stack.append(_Open(read["opens"], at))
@@ -311,6 +314,8 @@ def read_functions(lines: Sequence[str], begin: int, end: int, hz: int, cpu: int
         elif read["closes"]:  # it was called before the first line, and so was all that is open
             stack.clear()
             yield event(read["closes"], at - took, at, 0)
+    if leaf is not None:
+        yield leaf
     for thread, stack in open_of.items():
         for depth, one in enumerate(stack):
             yield Event(one.begin, end, cpu, FUNCTION, thread, one.name, depth, machine)

@@ -43,6 +43,9 @@ GRAPH = """\
 """
 
 
+NOW = "    6.000000 |   0)    <idle>-0   |   1.000 us    |  do_idle();\n"
+
+
 def event(begin: int, end: int, name: str, thread: int, depth: int, machine: str = "") -> Event:
     return Event(BEGIN + begin, BEGIN + end, 0, "function", thread, name, depth, machine)
 
@@ -73,6 +76,15 @@ def test_what_was_called_before_the_first_line_reaches_until_there() -> None:
 )  # fmt: skip
 def test_what_is_no_line_of_that_time_is_left_out(line: str) -> None:
     assert list(read_functions([line], BEGIN, END, HZ, 0)) == []
+
+
+def test_a_function_that_calls_none_is_over_with_the_next_line() -> None:
+    """The kernel prints how long it took by another clock, which an emulated machine's may have a wrong rate of."""
+    lines = ["5.000100 | 0) a-7 | ! 900.000 us | f();", "5.000200 | 0) b-8 | 1.000 us | g();"]
+    assert list(read_functions(lines, BEGIN, END, HZ, 0)) == [
+        event(100_000, 201_000, "f", 7, 0),
+        event(200_000, 202_000, "g", 8, 0),
+    ]
 
 
 def test_how_deep_calls_are_is_bounded() -> None:
@@ -229,7 +241,12 @@ def tracefs(folder: Path, *, snapshot: bool = True, options: bool = True) -> Pat
         (folder / name).write_text(f"{text}\n")
     if snapshot:
         (folder / "snapshot").write_text("# tracer: nop\n#\n# * Snapshot is freed *\n")
-    (folder / f"per_cpu/cpu0/{'snapshot' if snapshot else 'trace'}").write_text(GRAPH)
+    early, late = GRAPH.splitlines(keepends=True)[:1], GRAPH.splitlines(keepends=True)[1:]
+    if snapshot:  # the buffer of now has what came before the last snapshot
+        (folder / "per_cpu/cpu0/trace").write_text("".join([*early, NOW]))
+        (folder / "per_cpu/cpu0/snapshot").write_text("".join(late))
+    else:
+        (folder / "per_cpu/cpu0/trace").write_text(GRAPH)
     return folder
 
 
