@@ -195,13 +195,15 @@ static json_t *look(void *context, json_t *params, struct control_error *error)
 	if (!done)
 		return found;
 	json_object_set_new(found, "result",
-			    json_pack("{s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:f, s:o, s:o, s:o}", "raised",
+			    json_pack("{s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:f, s:o, s:o, s:o}", "raised",
 				      (json_int_t)run->counts.raised, "lost", (json_int_t)run->counts.lost, "wrong",
 				      (json_int_t)run->counts.wrong, "held", (json_int_t)run->counts.held, "reset",
 				      (json_int_t)run->counts.reset, "over", (json_int_t)run->counts.over, "ipis",
-				      (json_int_t)(run->ipis & INT64_MAX), "clock_error_ns",
-				      (double)clock_ns(&sender->interrupts.rate, run->before.error), "latency",
-				      describe_latency(&run->latency), "late", describe_latency(&run->late), "fault",
+				      (json_int_t)(run->ipis & INT64_MAX), "recording_ns",
+				      (json_int_t)(clock_ns(&sender->interrupts.rate, run->recording) & INT64_MAX),
+				      "clock_error_ns", (double)clock_ns(&sender->interrupts.rate, run->before.error),
+				      "latency", describe_latency(&run->latency), "late", describe_latency(&run->late),
+				      "fault",
 				      run->fault == INTERRUPTS_WELL ? json_null() : json_string(fault(run->fault))));
 	return found;
 }

@@ -52,7 +52,9 @@ struct interrupt_page {
 	_Atomic uint64_t answered_at;				/* cycles of the receiver's TSC */
 	_Alignas(INTERRUPT_PAGE_LINE) _Atomic uint64_t arrived; /* the number of the interrupt, after the time */
 	_Atomic uint64_t arrived_at;
-	_Atomic uint64_t ipis; /* that its system has counted of its CPU in the last PHASE_IPI */
+	_Atomic uint64_t ipis;	    /* that its system has counted of its CPU in the last PHASE_IPI */
+	_Atomic uint64_t recording; /* cycles of its TSC from reading the time of an interrupt until that was written,
+				       on average in the last PHASE_WAIT or PHASE_FRAME */
 	_Alignas(INTERRUPT_PAGE_LINE) struct interrupt_wakeup wakeups[INTERRUPT_PAGE_WAKEUPS]; /* by number */
 };
 

@@ -151,6 +151,8 @@ static void raise_joined(struct interrupts *interrupts, struct interrupts_run *r
 		return;
 	if (run->path == INTERRUPTS_IPI)
 		run->ipis = atomic_load_explicit(&interrupts->page->ipis, memory_order_relaxed);
+	else if (run->path != INTERRUPTS_TIMER)
+		run->recording = atomic_load_explicit(&interrupts->page->recording, memory_order_relaxed);
 	run->fault = clocks_agree(&run->before, &run->after, SAME_RATE) ? INTERRUPTS_WELL : INTERRUPTS_CLOCKS;
 }
 

@@ -70,6 +70,7 @@ struct interrupts_run {
 	struct clocks before, after;
 	_Atomic bool joined; /* `before` is there */
 	uint64_t ipis;	     /* on INTERRUPTS_IPI: what its system has counted, by its word */
+	uint64_t recording;  /* cycles that writing an interrupt down took the receiver on average, by its word */
 	enum interrupts_fault fault;
 };
 

@@ -64,6 +64,9 @@ static void answer(struct interrupt_page *page)
 /* To read `file` waits for an interrupt.  Returns 0 or -errno. */
 static int receive(struct interrupt_page *page, int file, enum interrupt_phase phase)
 {
+	uint64_t count = 0, spent = 0;
+	unsigned int cpu;
+
 	while (atomic_load_explicit(&page->phase, memory_order_acquire) == phase) {
 		uint64_t number, now;
 		ssize_t got = read(file, &number, sizeof(number));
@@ -74,10 +77,13 @@ static int receive(struct interrupt_page *page, int file, enum interrupt_phase p
 				number = atomic_load_explicit(&page->raised, memory_order_acquire);
 			atomic_store_explicit(&page->arrived_at, now, memory_order_relaxed);
 			atomic_store_explicit(&page->arrived, number, memory_order_release);
+			spent += __rdtscp(&cpu) - now; /* once all that is read has come */
+			count++;
 		} else if (errno != EINTR) {
 			return -errno;
 		}
 	}
+	atomic_store_explicit(&page->recording, count == 0 ? 0 : spent / count, memory_order_relaxed);
 	return 0;
 }
 

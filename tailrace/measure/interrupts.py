@@ -108,10 +108,13 @@ class Account:
     clock_error_ns: float = 0.0
     ipis: int = 0
     """Interprocessor interrupts of the CPU meanwhile, by its system's word."""
+    recording_ns: int = 0
+    """What it took the receiver to write an interrupt down, by its word; on average in the slice with the highest."""
 
     def add(self, result: Mapping[str, Any]) -> None:
         for name in ("raised", "lost", "wrong", "held", "reset", "ipis"):
             setattr(self, name, getattr(self, name) + int(result[name]))
+        self.recording_ns = max(self.recording_ns, int(result["recording_ns"]))
         self.clock_error_ns = max(self.clock_error_ns, float(result["clock_error_ns"]))
 
     def notes(self, side: str) -> Iterator[str]:
@@ -129,6 +132,8 @@ class Account:
             yield f"{side}: {self.reset} times the clock was set, and the moments began anew from there"
         if self.ipis:
             yield f"{side}: its system has counted {self.ipis} interprocessor interrupts for {self.raised} wake-ups"
+        if self.recording_ns:
+            yield f"{side}: to write an interrupt down took its receiver {self.recording_ns / 1000:.3f} µs"
         if self.clock_error_ns > 0:
             yield f"{side}: its clock and this host's are joined within {self.clock_error_ns / 1000:.2f} µs"
 

@@ -23,7 +23,9 @@ from tailrace.measure.interrupts import GUESTS, Account, Side, _histogram, notes
 from tailrace.results import RunFolder
 from tailrace.results.host import HostSoak
 
-WELL = {"raised": 1000, "lost": 0, "wrong": 0, "held": 0, "reset": 0, "ipis": 0, "clock_error_ns": 0.0}
+WELL = {
+    "raised": 1000, "lost": 0, "wrong": 0, "held": 0, "reset": 0, "ipis": 0, "recording_ns": 0, "clock_error_ns": 0.0,
+}  # fmt: skip
 
 
 def test_nothing_is_said_of_interrupts_that_all_arrived_by_one_clock() -> None:
@@ -51,6 +53,14 @@ def test_what_the_receivers_system_has_counted_is_said() -> None:
     account.add({**WELL, "ipis": 980})
     (said,) = account.notes("ipi-tuned")
     assert said == "ipi-tuned: its system has counted 980 interprocessor interrupts for 1000 wake-ups"
+
+
+def test_what_it_took_to_write_an_interrupt_down_is_said_of_the_worst_slice() -> None:
+    account = Account()
+    for took in (40, 90, 60):
+        account.add({**WELL, "recording_ns": took})
+    (said,) = account.notes("native")
+    assert said == "native: to write an interrupt down took its receiver 0.090 µs"
 
 
 def test_of_a_run_that_was_resumed_each_part_has_its_own_counts() -> None:
