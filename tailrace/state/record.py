@@ -790,8 +790,9 @@ class State:
     def _empty_folder(self) -> list[str]:
         """Removes what is ours in the folder; returns what could not be. The folder itself goes, if nothing else is
         left in it, with whoever holds it."""
-        names = ("state.json", "state.json.new", "switch.control", "switch.page", "switch.page.new", "tester.control")
-        paths = (*self.logs.glob("*"), *(self.folder / name for name in (*names, *NOTES)))
+        names = ("state.json", "state.json.new", "switch.page", "switch.page.new", "recorder.file")
+        paths = [*self.logs.glob("*"), *self.folder.glob("*.control")]
+        paths += [self.folder / name for name in (*names, *NOTES)]
         problems = [problem for path in paths if (problem := FilePath(str(path)).undo()) is not None]
         problems += self.clear_sockets()
         for folder in (self.logs, self.sockets):
