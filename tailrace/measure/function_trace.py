@@ -131,9 +131,12 @@ _TAKE = f"""\
 d=$t/instances/$instance
 [ -d $d ] || d=$t
 if [ -e $d/snapshot ]; then
-	# Two buffers change places. Neither is cleared: the other one has what came just before the last time.
+	# Two buffers change places. Neither is cleared: what came before the last time is in the other one.
+	before=$(cat $note.taken 2>/dev/null)
 	echo 1 >$d/snapshot
-	lines="$d/per_cpu/cpu$cpu/trace $d/per_cpu/cpu$cpu/snapshot"
+	sed -n 's/^now ts: //p' $d/per_cpu/cpu$cpu/stats >$note.taken
+	lines=$d/per_cpu/cpu$cpu/snapshot
+	[ $begin -gt "${{before:-0}}" ] || lines="$d/per_cpu/cpu$cpu/trace $lines"
 else
 	echo 0 >$d/tracing_on
 	lines=$d/per_cpu/cpu$cpu/trace

@@ -15,7 +15,7 @@ from tailrace.process.programs import finished, system_program
 
 INSTANCE = "tailrace-functions"
 """Ours, where the kernel traces functions in instances too. Of this host each state folder has one, `instance_of()`."""
-NOTES = ("functions", "functions.new", "functions.error", "functions.functions")
+NOTES = ("functions", "functions.new", "functions.error", "functions.functions", "functions.taken")
 """In the state folder: what was set before, and files that are there only while it is armed."""
 
 
@@ -33,7 +33,7 @@ _FIND_ARMED = _find("[ -e $note ] || exit 0; ")
 """Without tracefs and without a note nothing was armed."""
 BOOT = "$(cat /proc/sys/kernel/random/boot_id)"
 """Shell: this boot. A note of another one is of a kernel that is gone."""
-FORGET = "rm -f $note $note.new $note.error $note.functions"
+FORGET = "rm -f $note $note.new $note.error $note.functions $note.taken"
 _DISARM = f"""\
 if [ -e $note ] && ! grep -qx "boot {BOOT}" $note; then {FORGET} || exit 1; fi
 {_FIND_ARMED}bad=0
