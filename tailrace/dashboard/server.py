@@ -18,12 +18,12 @@ from starlette.middleware import Middleware
 from starlette.requests import Request
 from starlette.responses import JSONResponse, PlainTextResponse, Response, StreamingResponse
 from starlette.routing import Route
-from starlette.types import Receive, Scope, Send
 
 from tailrace.dashboard import nodes
 from tailrace.dashboard.access import Guard
 from tailrace.dashboard.alarms import Alarms
 from tailrace.dashboard.api import Places, routes
+from tailrace.dashboard.door import Followers, Server, bounds
 from tailrace.dashboard.events import Events
 from tailrace.dashboard.feed import Feed
 from tailrace.dashboard.host import Host
@@ -37,7 +37,6 @@ from tailrace.errors import Mistake
 from tailrace.observe.metrics import authority
 from tailrace.observe.snapshot import Sampler
 
-MOST_FOLLOWERS = 200
 _STUCK_MS = 10_000
 """A client that takes nothing for so long is let go."""
 _MOST_NAMES = 64
@@ -63,15 +62,13 @@ class Shown:
     """Other nodes, which the page shows too."""
 
 
-def application(shown: Shown, token: str, listen: str) -> Starlette:
-    """Answers for the address or name that it listens on."""
+def application(shown: Shown, token: str, listen: str, followers: int) -> Starlette:
+    """Answers for the address or name that it listens on; so many may follow a stream."""
     host, measurement = Host(), Measurement(shown.places.runs)
     feed = Feed(shown.sampler, shown.events, Alarms(shown.rules, host, measurement), shown.recorder)
     overview = Overview(feed, host, shown.remotes)
     # Read once: what a request names is looked up here, and never becomes a path.
     files = {path.name: (path.read_bytes(), _TYPES[path.suffix]) for path in _STATIC.iterdir()}
-
-    admitted: set[_Stream] = set()
 
     async def page(request: Request) -> Response:
         name = request.path_params.get("name", "index.html")
@@ -81,9 +78,7 @@ def application(shown: Shown, token: str, listen: str) -> Starlette:
         return Response(content, media_type=kind)
 
     async def stream(_: Request) -> Response:
-        if len(admitted) >= MOST_FOLLOWERS:
-            return PlainTextResponse("Too many look on.\n", 503, {"Retry-After": "5"})
-        return _Stream(feed, admitted)
+        return StreamingResponse(feed.follow(), media_type="text/event-stream")
 
     async def counters(request: Request) -> Response:
         kind, names = request.query_params.get("kind", ""), request.query_params.getlist("name")[:_MOST_NAMES]
@@ -112,24 +107,12 @@ def application(shown: Shown, token: str, listen: str) -> Starlette:
             *nodes.routes(shown.remotes),
             Route("/{name}", page),
         ],
-        middleware=[Middleware(Guard, token=token, listen=listen, control=shown.control, passwords=shown.passwords)],
+        middleware=[
+            Middleware(Guard, token=token, listen=listen, control=shown.control, passwords=shown.passwords),
+            Middleware(Followers, most=followers),
+        ],
         lifespan=running,
     )
-
-
-class _Stream(StreamingResponse):
-    """One who looks on, counted from when it is let in: a thousand may come before the first is served."""
-
-    def __init__(self, feed: Feed, admitted: set[_Stream]) -> None:
-        super().__init__(feed.follow(), media_type="text/event-stream")
-        self._admitted = admitted
-        admitted.add(self)
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        try:
-            await super().__call__(scope, receive, send)
-        finally:
-            self._admitted.discard(self)
 
 
 def listen_on(host: str, port: int) -> socket.socket:
@@ -163,11 +146,12 @@ class Certificate(NamedTuple):
             raise Mistake(f"{self.chain}, {self.key}: {error.strerror}") from None
 
 
-def server(shown: Shown, token: str, listen: str, certificate: Certificate | None = None) -> uvicorn.Server:
+def server(shown: Shown, token: str, listen: str, certificate: Certificate | None = None) -> Server:
     """What answers: `run(sockets=[listening])` returns after a signal, or once `should_exit` is true."""
+    connections, followers = bounds()
     config = uvicorn.Config(
-        application(shown, token, listen), http="h11", ws="none", loop="asyncio", log_config=None,
+        application(shown, token, listen, followers), http="h11", ws="none", loop="asyncio", log_config=None,
         log_level="critical", access_log=False, server_header=False, proxy_headers=False, timeout_graceful_shutdown=0,
         ssl_certfile=certificate and certificate.chain, ssl_keyfile=certificate and certificate.key,
     )  # fmt: skip
-    return uvicorn.Server(config)
+    return Server(config, connections)

@@ -13,7 +13,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
-from contextlib import ExitStack, closing, contextmanager
+from contextlib import ExitStack, closing, contextmanager, suppress
 from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
@@ -25,15 +25,17 @@ from hypothesis import strategies as some
 from served_dashboard import BEARER, FACTS, RATES, TOKEN, Heard, MadeUp, Tables, ask, at, hop, queue, served
 
 from tailrace.cli.dashboard import DashboardOptions, _named, dashboard
-from tailrace.dashboard import server
+from tailrace.dashboard import door, server
 from tailrace.dashboard.access import token_of
 from tailrace.dashboard.alarms import Alarms
+from tailrace.dashboard.door import Bounds, bounds
 from tailrace.dashboard.feed import Feed
 from tailrace.dashboard.host import Host
 from tailrace.dashboard.measurement import Measurement
+from tailrace.dashboard.nodes import Remote
 from tailrace.dashboard.picture import Pictures
 from tailrace.dashboard.rules import EVERYTHING, Rules
-from tailrace.dashboard.server import MOST_FOLLOWERS, Certificate
+from tailrace.dashboard.server import Certificate
 from tailrace.dashboard.turns import FIRST, ROUND, Between, Rows, Turns, patch
 from tailrace.errors import Mistake
 from tailrace.observe.page import Table
@@ -424,7 +426,7 @@ def test_who_takes_nothing_for_long_is_let_go(sampler: MadeUp, monkeypatch: pyte
 
 def test_only_so_many_may_look_on(port: int) -> None:
     with ExitStack() as stack:
-        for _ in range(MOST_FOLLOWERS):
+        for _ in range(bounds().followers):
             next(stack.enter_context(events(port)))
         refused = ask(port, "/stream", BEARER)
         assert (refused.status, refused.getheader("Retry-After")) == (503, "5")
@@ -627,6 +629,7 @@ def test_facts_that_are_not_known(sampler: MadeUp, port: int) -> None:
 def test_a_thousand_clients(port: int, sampler: MadeUp) -> None:
     """As many as may look on do, all others are told to come back; nobody is kept waiting, and pictures go on."""
     request = f"GET /stream HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer {TOKEN}\r\n\r\n".encode()
+    most = bounds().followers
     with ExitStack() as stack:
         clients = []
         for _ in range(1000):
@@ -634,9 +637,75 @@ def test_a_thousand_clients(port: int, sampler: MadeUp) -> None:
             client.sendall(request)
             clients.append(client)
         answers = [client.recv(12).split()[1] for client in clients]
-        assert answers.count(b"200") == MOST_FOLLOWERS
-        assert answers.count(b"503") == 1000 - MOST_FOLLOWERS
+        assert answers.count(b"200") == most
+        assert answers.count(b"503") == 1000 - most
         taken = sampler.taken
         time.sleep(2)
         assert sampler.taken > taken
         assert ask(port, "/", BEARER).status == 200
+
+
+def ended(client: socket.socket) -> bool:
+    """Whether the server ends this connection; that is waited for."""
+    try:
+        while client.recv(4096):
+            pass
+    except ConnectionResetError:
+        pass
+    return True
+
+
+def test_connections_that_ask_for_nothing_make_room(tmp_path: Path) -> None:
+    """More than the process has descriptors for, without a token: who has it is answered, and nothing is written."""
+    own = {**os.environ, "TAILRACE_STATE": str(tmp_path / "state"), "PYTHONPATH": os.pathsep.join(sys.path)}
+    words = ["prlimit", "--nofile=256:256", sys.executable, "-m", "tailrace.cli.main", "dashboard"]
+    body_missing = b"POST / HTTP/1.1\r\nHost: localhost\r\nContent-Length: 9\r\n\r\n"
+    with (
+        (tmp_path / "errors").open("wb") as errors,
+        subprocess.Popen(
+            [*words, "--listen", "127.0.0.1:0", "--json"], env=own, stdout=subprocess.PIPE, stderr=errors, text=True
+        ) as process,
+        ExitStack() as stack,
+    ):
+        stack.callback(process.terminate)
+        assert process.stdout is not None
+        said = json.loads(process.stdout.readline())
+        bearer = {"Authorization": f"Bearer {said['token']}"}
+        clients = []
+        for sent in (b"", b"GET / HTTP/1.1\r\nHost: loc", body_missing):
+            for _ in range(150):
+                client = stack.enter_context(socket.create_connection(("127.0.0.1", said["port"]), timeout=60))
+                clients.append(client)
+                with suppress(ConnectionError):  # it may have made room already
+                    client.sendall(sent)
+            assert ask(said["port"], "/", bearer).status == 200
+        assert all(map(ended, clients))
+        assert ask(said["port"], "/", bearer).status == 200
+    assert (tmp_path / "errors").read_bytes().count(b"\n") == 1, "that it was ended"
+
+
+def test_a_request_that_drips_is_ended(port: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each byte in time, but never the whole."""
+    monkeypatch.setattr(door, "SECONDS", 0.5)
+    with socket.create_connection(("127.0.0.1", port), timeout=60) as client, pytest.raises(ConnectionError):
+        while True:
+            client.sendall(b"x")
+            time.sleep(0.05)
+
+
+def test_who_follows_another_node_is_counted_too(sampler: MadeUp, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(server, "bounds", lambda: Bounds(connections=100, followers=2))
+    with (
+        served(MadeUp()) as far,
+        served(sampler, remotes=(Remote(name="far", url=f"http://127.0.0.1:{far}", token=TOKEN),)) as port,
+        ExitStack() as stack,
+    ):
+        for path, status in (
+            ("/stream", 200),
+            ("/nodes/far/stream", 200),
+            ("/stream", 503),
+            ("/nodes/far/stream", 503),
+        ):
+            connection = stack.enter_context(closing(http.client.HTTPConnection("127.0.0.1", port, timeout=60)))
+            connection.request("GET", path, headers=BEARER)
+            assert stack.enter_context(connection.getresponse()).status == status
