@@ -11,14 +11,14 @@ import re
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
-from wsgiref.simple_server import WSGIServer
 
-from prometheus_client import CollectorRegistry, start_http_server
+from prometheus_client import CollectorRegistry, make_wsgi_app
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
 from prometheus_client.registry import Collector
 
 from tailrace.errors import Mistake
 from tailrace.observe.page import OtherLayout
+from tailrace.observe.scraped import ScrapeServer
 from tailrace.observe.snapshot import Sampler, Snapshot
 
 #: How often a worker found a burst of so many packets or more, below the next size.
@@ -226,13 +226,15 @@ def authority(host: str, port: int) -> str:
     return f"[{host.replace('%', '%25')}]:{port}" if ":" in host else f"{host}:{port}"
 
 
-def serve(sampler: Sampler, verify: Callable[[], Mapping[str, Any]], host: str, port: int) -> WSGIServer:
+def serve(sampler: Sampler, verify: Callable[[], Mapping[str, Any]], host: str, port: int) -> ScrapeServer:
     """Answers scrapes at http://HOST:PORT/metrics from threads of its own; port 0 is any free one. Raises Mistake."""
     registry = CollectorRegistry(auto_describe=False)
     registry.register(PageCollector(sampler, verify))
     try:
-        server, _ = start_http_server(port, host, registry)
+        server = ScrapeServer(host, port)
     except (OSError, UnicodeError) as error:  # a name may be none that can be looked up
         why = error.strerror if isinstance(error, OSError) else "no host has such a name"
         raise Mistake(f"{authority(host, port)}: cannot listen there ({why}); choose another with --listen") from None
+    server.set_app(make_wsgi_app(registry))
+    threading.Thread(target=server.serve_forever, daemon=True).start()
     return server

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import io
 import json
+import socket
 import struct
 import subprocess
 import urllib.request
 from collections.abc import Iterator
+from contextlib import ExitStack, suppress
 from dataclasses import replace
 from itertools import count
 from pathlib import Path
@@ -21,6 +23,7 @@ from rich.console import Console
 from tailrace.cli import counters
 from tailrace.errors import Failure, Mistake
 from tailrace.observe.metrics import metrics, serve
+from tailrace.observe.scraped import MOST
 from tailrace.observe.snapshot import Facts, Sampler, Snapshot, rates
 from tailrace.observe.top import Rows, draw, only, rows, short
 from tailrace.process.process import identify
@@ -357,6 +360,25 @@ def test_scrapes_without_a_switch(tmp_path: Path) -> None:
         assert (family.name, family.samples[0].value) == ("tailrace_up", 0)
         with pytest.raises(Mistake, match="cannot listen there"):
             serve(Sampler(tmp_path / "none"), dict, "127.0.0.1", server.server_port)
+    finally:
+        server.shutdown()
+        server.server_close()
+
+
+def test_connections_without_a_request_keep_no_scrape_out(tmp_path: Path) -> None:
+    """The oldest of them is ended for it, whether it has sent nothing or half a request."""
+    server = serve(Sampler(tmp_path / "none"), dict, "127.0.0.1", 0)
+    try:
+        with ExitStack() as stack:
+            for sent in (b"", b"GET /met"):
+                clients = []
+                for _ in range(MOST):
+                    clients.append(stack.enter_context(socket.create_connection(server.server_address, timeout=60)))
+                    clients[-1].sendall(sent)
+                with urllib.request.urlopen(f"http://127.0.0.1:{server.server_port}/metrics", timeout=60) as answer:
+                    assert answer.status == 200
+                with suppress(ConnectionResetError):
+                    assert clients[0].recv(1) == b"", "it made room"
     finally:
         server.shutdown()
         server.server_close()
