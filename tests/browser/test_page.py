@@ -132,6 +132,15 @@ def test_each_view_fits_and_can_be_read(page: Browser, view: str, tmp_path: Path
     page.evaluate("location.hash = ''")
 
 
+def test_an_address_that_names_no_view(page: Browser) -> None:
+    """Shows the chains, and does not stop the page."""
+    address = page.evaluate("location.origin")
+    for wrong in ("%", "none", "@"):
+        page.open("about:blank", 1440)
+        page.open(f"{address}/#{wrong}", 1440)
+        wait_until(lambda: page.evaluate("document.querySelectorAll('.place').length") == 6)
+
+
 def test_a_function_is_replaced_after_a_second_click(page: Browser, monkeypatch: pytest.MonkeyPatch) -> None:
     restarted: list[str] = []
     monkeypatch.setattr(functions, "restart", lambda _, name: restarted.append(name) or {"version": 8})

@@ -52,10 +52,19 @@ const VIEWS = {
 
 type Name = keyof typeof VIEWS;
 
+/** What stands behind the address's #; nothing where that is no text, such as %. */
+function afterHash(): string {
+	try {
+		return decodeURIComponent(location.hash.slice(1));
+	} catch {
+		return "";
+	}
+}
+
 /** The view and the node that the address names: #rates, #rates@lab-2. */
 function useAddress(): { view: Name; node: string } {
 	const named = () => {
-		const [view = "", node = ""] = decodeURIComponent(location.hash.slice(1)).split("@");
+		const [view = "", node = ""] = afterHash().split("@");
 		if (view === "nodes") return { view: view as Name, node: "" }; // of all of them
 		return { view: view in VIEWS ? (view as Name) : ("chains" as Name), node };
 	};
