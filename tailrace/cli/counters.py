@@ -18,6 +18,7 @@ from rich.console import RenderableType
 from rich.live import Live
 from rich.text import Text
 
+from tailrace.cli.options import DEFAULT_METRICS
 from tailrace.cli.output import print_line
 from tailrace.errors import Failure, Mistake
 from tailrace.observe.metrics import authority, serve
@@ -166,19 +167,20 @@ def _keys() -> Iterator[_Key]:
         termios.tcsetattr(descriptor, termios.TCSADRAIN, before)
 
 
-def parse_listen(listen: str) -> tuple[str, int]:
-    """Host and port. Raises Mistake."""
+def parse_listen(listen: str, default: str) -> tuple[str, int]:
+    """Host and port; `default` is the command's, for an example. Raises Mistake."""
     address, _, port = listen.rpartition(":")
     host = address.removeprefix("[").removesuffix("]")
     if not host or not re.fullmatch("[0-9]{1,5}", port) or int(port) > 65535:
-        raise Mistake(f"--listen {listen}: expected an address and a port, such as 127.0.0.1:9752 or [::1]:9752")
+        usual = f"{default} or [::1]:{default.rpartition(':')[2]}"
+        raise Mistake(f"--listen {listen}: expected an address and a port, such as {usual}")
     return host, int(port)
 
 
 def metrics(listen: str) -> int:
     from tailrace.dashboard.host import Host  # not loaded by `top`
 
-    host, port = parse_listen(listen)
+    host, port = parse_listen(listen, DEFAULT_METRICS)
     server = serve(sampler_in_use(), Host().verify, host, port)
     print_line(f"Metrics at http://{authority(host, server.server_port)}/metrics")
     sys.stdout.flush()

@@ -12,7 +12,7 @@ from ipaddress import ip_address
 from pathlib import Path
 
 from tailrace.cli.counters import parse_listen, sampler_in_use
-from tailrace.cli.options import DEFAULT_RUNS
+from tailrace.cli.options import DEFAULT_DASHBOARD, DEFAULT_RUNS
 from tailrace.cli.output import note, print_line
 from tailrace.dashboard.access import token_of
 from tailrace.dashboard.api import Places
@@ -51,7 +51,7 @@ class DashboardOptions:
 def dashboard(options: DashboardOptions) -> int:
     if options.set_password is not None:
         return _set_password(options, options.set_password)
-    host, port = parse_listen(options.listen)
+    host, port = parse_listen(options.listen, DEFAULT_DASHBOARD)
     passwords = Passwords(options.password_file) if options.password_file else None
     certificate = _certificate(options)
     sampler = sampler_in_use(facts_every=0.5)

@@ -11,7 +11,15 @@ import typer
 
 from tailrace.cli import complete, exit_codes
 from tailrace.cli.lazy import load_when_used
-from tailrace.cli.options import DEFAULT_RUNS, ConnectionsOption, HugeOption, JsonOption, RunsOption
+from tailrace.cli.options import (
+    DEFAULT_DASHBOARD,
+    DEFAULT_METRICS,
+    DEFAULT_RUNS,
+    ConnectionsOption,
+    HugeOption,
+    JsonOption,
+    RunsOption,
+)
 from tailrace.cli.output import COLOURS, choose_voice, error_line, open_streams, run_command
 from tailrace.errors import ExitCode, Mistake
 
@@ -387,7 +395,7 @@ def watch(
 def metrics(
     listen: Annotated[
         str, typer.Option(metavar="ADDRESS:PORT", help="Where to answer; [::1]:PORT for IPv6. Port 0 is any free one.")
-    ] = "127.0.0.1:9752",
+    ] = DEFAULT_METRICS,
 ) -> None:
     """Serve all counters as Prometheus metrics, by port, queue, chain, hop, drop reason and worker.
 
@@ -404,7 +412,7 @@ def metrics(
 def dashboard(
     listen: Annotated[
         str, typer.Option(metavar="ADDRESS:PORT", help="Where to answer; [::1]:PORT for IPv6. Port 0 is any free one.")
-    ] = "127.0.0.1:9753",
+    ] = DEFAULT_DASHBOARD,
     token_file: Annotated[
         Path | None,
         typer.Option(metavar="FILE", help="Keep the token there, so that open pages stay valid over a restart."),

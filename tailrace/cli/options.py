@@ -28,4 +28,6 @@ ConnectionsOption = Annotated[
         show_default="as the spec says, or 1",
     ),
 ]
+DEFAULT_METRICS = "127.0.0.1:9752"
+DEFAULT_DASHBOARD = "127.0.0.1:9753"
 DEFAULT_RUNS = Path("runs")

@@ -590,7 +590,7 @@ def test_where_it_cannot_listen(monkeypatch: pytest.MonkeyPatch, tmp_path: Path)
         with pytest.raises(Mistake, match=rf"{taken}: cannot listen there \(Address already in use\)"):
             dashboard(DashboardOptions(taken, None))
     for wrong in ("9753", "127.0.0.1:", ":9753", "127.0.0.1:99999"):
-        with pytest.raises(Mistake, match="--listen"):
+        with pytest.raises(Mistake, match=r"--listen .* such as 127\.0\.0\.1:9753 or \[::1\]:9753"):
             dashboard(DashboardOptions(wrong, None))
 
 
