@@ -344,4 +344,7 @@ def _expected(details: ErrorDetails, location: Location) -> str:
         return f"the keys {_keys_of(Device if model is Hop else model)}"
     if details["type"] == "string_pattern_mismatch" and details["ctx"]["pattern"] in PATTERNS:
         return PATTERNS[details["ctx"]["pattern"]]
+    limit = details.get("ctx", {}).get("max_length")
+    if details["type"] in ("too_long", "string_too_long"):
+        return f"at most {limit} items" if details["type"] == "too_long" else f"a text of at most {limit} characters"
     return _WORDS.get(details["type"]) or details["msg"].removeprefix("Input should be ")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import socket
 import threading
 import time
@@ -202,17 +203,17 @@ def test_the_file_and_its_schema(tmp_path: Path) -> None:
     file.write_text("")
     assert read_rules(file) == EVERYTHING
     for wrong, said in (
-        ("rules: [{when: rain}]", "rules.0.when: expected 'loss', "), ("rules: 7", "rules: expected a list"),
-        ("rules: [{when: loss, over: 1}]", "rules.0.over: there is no such key"),
+        ("rules: [{when: rain}]", "rules[0].when: expected 'loss', "), ("rules: 7", "rules: expected a list"),
+        ("rules: [{when: loss, over: 1}]", "rules[0].over: there is no such key"),
         ("[1", "not YAML"), ("rules: [{when: 2026-99-99}]", "not YAML: a date or a number that there is not"),
         ("rules: " + "[" * 5000, "not YAML: nested too deeply"), ("rules: !!int ''", "not YAML: a date or a number"),
-        ("webhooks: [{url: 'file:///etc/passwd'}]", "webhooks.0.url: expected http://"), ("- a", "the file"),
+        ("webhooks: [{url: 'file:///etc/passwd'}]", "webhooks[0].url: expected http://"), ("- a", "the file"),
         ("webhooks: [{url: 'http://a b'}]", "in ASCII and without spaces"),
-        ("webhooks: [{url: 'http://a:x/'}]", "webhooks.0.url: expected http://"),
-        ("rules: [{when: loss, above: -1}]", "rules.0.above: expected greater"),
+        ("webhooks: [{url: 'http://a:x/'}]", "webhooks[0].url: expected http://"),
+        ("rules: [{when: loss, above: -1}]", "rules[0].above: expected greater"),
     ):  # fmt: skip
         file.write_text(wrong)
-        with pytest.raises(Mistake, match=said):
+        with pytest.raises(Mistake, match=re.escape(said)):
             read_rules(file)
     with pytest.raises(Mistake, match="No such file"):
         read_rules(tmp_path / "none")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import http.client
 import json
+import re
 import socket
 import ssl
 import threading
@@ -14,7 +15,7 @@ import pytest
 from run_folders import run_folder
 from served_dashboard import BEARER, FACTS, RATES, TOKEN, MadeUp, ask, served
 
-from tailrace.dashboard.nodes import Remote, read_nodes, why_not
+from tailrace.dashboard.nodes import MOST, Remote, read_nodes, why_not
 from tailrace.errors import Mistake
 
 
@@ -96,16 +97,21 @@ def test_the_list(tmp_path: Path) -> None:
         ("[1", ":1: not YAML"), (f"- {{name: a, token: {TOKEN}", ":1: not YAML"), ("\x00", "not YAML"),
         (f"- {{name: a, token: *{TOKEN}}}", ":1: not YAML: an alias"), (f"- !{TOKEN}", ":1: not YAML: an alias"),
         (f"- !!int {TOKEN}x", "not YAML: a date or a number"),
-        ("{a: b}", "the file: expected a list"), ("- a", "0: expected keys"),
-        (f"- {{name: 'a/b', url: 'http://h', token: {TOKEN}}}", "0.name: expected up to 64 letters"),
-        (f"- {{name: a, url: 'file:///x', token: {TOKEN}}}", "0.url: expected http://HOST:PORT"),
-        ("- {name: a, url: 'http://h', token: b}", "0.token: expected the other's token"),
-        ("- {name: a, url: 'http://h'}", "0.token: is missing"),
+        ("{a: b}", "the file: expected a list"), ("- a", "[0]: expected keys"),
+        (f"- {{name: 'a/b', url: 'http://h', token: {TOKEN}}}", "[0].name: expected up to 64 letters"),
+        (f"- {{name: a, url: 'file:///x', token: {TOKEN}}}", "[0].url: expected http://HOST:PORT"),
+        ("- {name: a, url: 'http://h', token: b}", "[0].token: expected the other's token"),
+        ("- {name: a, url: 'http://h'}", "[0].token: is missing"),
+        ("- name: a\n  url: h\n  tokn: b", ":2:3: [0].url: expected http"),
+        ("- name: a\n  url: h\n  tokn: b", ":3:3: [0].tokn: there is no such key; expected one of name, url, token, "),
+        ("- name: a\n  url: h\n  tokn: b", "(did you mean token?)"),
+        (f"- {{name: a, url: 'http://h', token: {TOKEN}}}\n" * (MOST + 1), f"expected at most {MOST} items"),
         (2 * f"- {{name: a, url: 'http://h', token: {TOKEN}}}\n", "one name"),
     ):  # fmt: skip
         file.write_text(wrong)
-        with pytest.raises(Mistake, match=where) as raised:
+        with pytest.raises(Mistake, match=re.escape(where)) as raised:
             read_nodes(file)
+        assert "tokn" not in wrong or "missing" not in str(raised.value)
         assert TOKEN not in str(raised.value)
     signed = f"- {{name: a, url: 'https://h', token: {TOKEN}, certificate: {file}}}"
     file.write_text(signed)

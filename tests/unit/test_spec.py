@@ -136,6 +136,11 @@ WRONG = {
         "s.yaml:3:21: tests[0].latency.rate: 5Gpps is more",
         "at most 1Gpps",
     ),
+    "more items than there may be": (
+        CHAIN + "tests:\n  - matrix: {card: [a, b, c]}\n",
+        "s.yaml:3:20: a list in tests[0].matrix.card",
+        "expected at most 2 items",
+    ),
     "more than any machine": (
         "functions: {a: {kind: skeleton, memory: 1025GiB}}\n" + CHAIN,
         "s.yaml:1:41: functions.a.memory: 1025GiB is more than any machine has",
