@@ -374,6 +374,35 @@ def test_the_bell_tells_how_many_are_new(page: Browser) -> None:
     assert page.evaluate(bell) == "no new alarms"
 
 
+def test_what_is_new_is_a_notification(tab: Browser) -> None:
+    """What was there before is none; no clock matters."""
+    heard = Heard(dict(EVENTS))
+    with served(MadeUp(), heard) as port:
+        tab.complaints.clear()
+        address = f"http://127.0.0.1:{port}"
+        tab.call("Browser.grantPermissions", permissions=["notifications"], origin=address)
+        tab.open(f"{address}/?token={TOKEN}", 1440)
+        tab.evaluate(
+            """(() => {
+              window.shown = [];
+              window.Notification = class extends Notification {
+                constructor(title, options) {
+                  super(title, options);
+                  this.onshow = () => window.shown.push([this.title, this.tag]);
+                  this.onerror = () => window.shown.push("refused");
+                }
+              };
+            })()"""
+        )
+        wait_until(lambda: "2 new" in tab.evaluate("document.querySelector('.bell button').getAttribute('aria-label')"))
+        time_ = EVENTS["7"]["time"].replace("10:36", "10:37")
+        heard.latest["8"] = {**EVENTS["7"], "time": time_, "about": "firewall"}
+        wait_until(lambda: tab.evaluate("window.shown.length"))
+        assert tab.evaluate("window.shown") == [["firewall: function.died", f"8 {time_}"]]
+        assert tab.complaints == []
+        tab.open("about:blank", 1440)
+
+
 def test_a_server_that_is_lost(tab: Browser, tmp_path: Path) -> None:
     with served(MadeUp()) as port:
         tab.open(f"http://127.0.0.1:{port}/?token={TOKEN}", 1440)

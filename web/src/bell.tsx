@@ -14,24 +14,27 @@ function alarmsOf(picture: Picture | null): Alarm[] {
 	return events.sort((a, b) => b.time.localeCompare(a.time));
 }
 
-/** Shows what is new as the browser's notifications, where these are allowed; returns how that stands. */
-function useNotices(alarms: Alarm[], began: string): [NotificationPermission | "", () => void] {
+/** Shows what comes after the first picture as the browser's notifications, where these are allowed; returns how that
+ * stands. By what was there before, not by time: the browser's clock may be another than the server's. */
+function useNotices(alarms: Alarm[], heard: boolean): [NotificationPermission | "", () => void] {
 	const able = "Notification" in window && window.isSecureContext;
 	const [allowed, setAllowed] = useState<NotificationPermission | "">(able ? Notification.permission : "");
-	const told = useRef(began);
+	const told = useRef<Set<string> | null>(null);
+	const keys = alarms.map(({ key }) => key);
 	useEffect(() => {
-		const fresh = alarms.filter(({ time }) => time > told.current);
-		told.current = alarms[0]?.time ?? told.current;
+		if (!heard) return;
+		const known = told.current ?? new Set(keys);
+		const fresh = alarms.filter(({ key }) => !known.has(key));
+		told.current = new Set(keys);
 		if (allowed === "granted")
 			for (const { about, kind, key } of fresh.slice(0, MOST)) new Notification(`${about}: ${kind}`, { tag: key, icon: "icon.svg" });
-	}, [alarms[0]?.key]);
+	}, [heard, keys.join()]);
 	return [allowed, () => Notification.requestPermission().then(setAllowed)];
 }
 
 export function Bell({ picture }: { picture: Picture | null }) {
 	const alarms = alarmsOf(picture);
-	const [began] = useState(() => new Date().toISOString());
-	const [allowed, request] = useNotices(alarms, began);
+	const [allowed, request] = useNotices(alarms, picture !== null);
 	const [seen, setSeen] = useState("");
 	const [open, setOpen] = useState(false);
 	const fresh = open ? 0 : alarms.filter(({ time }) => time > seen).length;
