@@ -655,11 +655,18 @@ def ended(client: socket.socket) -> bool:
     return True
 
 
+#: Nothing, half a request, and one whose body does not come.
+NO_REQUEST = (
+    b"",
+    b"GET / HTTP/1.1\r\nHost: loc",
+    b"POST / HTTP/1.1\r\nHost: localhost\r\nContent-Length: 9\r\n\r\n",
+)
+
+
 def test_connections_that_ask_for_nothing_make_room(tmp_path: Path) -> None:
     """More than the process has descriptors for, without a token: who has it is answered, and nothing is written."""
     own = {**os.environ, "TAILRACE_STATE": str(tmp_path / "state"), "PYTHONPATH": os.pathsep.join(sys.path)}
     words = ["prlimit", "--nofile=256:256", sys.executable, "-m", "tailrace.cli.main", "dashboard"]
-    body_missing = b"POST / HTTP/1.1\r\nHost: localhost\r\nContent-Length: 9\r\n\r\n"
     with (
         (tmp_path / "errors").open("wb") as errors,
         subprocess.Popen(
@@ -671,17 +678,21 @@ def test_connections_that_ask_for_nothing_make_room(tmp_path: Path) -> None:
         assert process.stdout is not None
         said = json.loads(process.stdout.readline())
         bearer = {"Authorization": f"Bearer {said['token']}"}
-        clients = []
-        for sent in (b"", b"GET / HTTP/1.1\r\nHost: loc", body_missing):
+        for sent in NO_REQUEST:
             for _ in range(150):
                 client = stack.enter_context(socket.create_connection(("127.0.0.1", said["port"]), timeout=60))
-                clients.append(client)
                 with suppress(ConnectionError):  # it may have made room already
                     client.sendall(sent)
             assert ask(said["port"], "/", bearer).status == 200
-        assert all(map(ended, clients))
-        assert ask(said["port"], "/", bearer).status == 200
     assert (tmp_path / "errors").read_bytes().count(b"\n") == 1, "that it was ended"
+
+
+@pytest.mark.parametrize("sent", NO_REQUEST, ids=["nothing", "half", "no-body"])
+def test_what_is_no_whole_request_is_ended(port: int, sent: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(door, "SECONDS", 0.5)
+    with socket.create_connection(("127.0.0.1", port), timeout=60) as client:
+        client.sendall(sent)
+        assert ended(client)
 
 
 def test_a_request_that_drips_is_ended(port: int, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -709,3 +720,31 @@ def test_who_follows_another_node_is_counted_too(sampler: MadeUp, monkeypatch: p
             connection = stack.enter_context(closing(http.client.HTTPConnection("127.0.0.1", port, timeout=60)))
             connection.request("GET", path, headers=BEARER)
             assert stack.enter_context(connection.getresponse()).status == status
+
+
+def test_who_begins_no_tls_makes_room_and_is_ended(
+    sampler: MadeUp, certificate: Certificate, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(server, "bounds", lambda: Bounds(connections=4, followers=1))
+    monkeypatch.setattr(door, "SECONDS", 2.0)
+    trusted = ssl.create_default_context(cafile=certificate.chain)
+    with served(sampler, certificate=certificate) as port, ExitStack() as stack:
+        clients = [stack.enter_context(socket.create_connection(("127.0.0.1", port), timeout=60)) for _ in range(20)]
+        clients[-1].sendall(b"GET / HTTP/1.1\r\n\r\n")
+        with closing(http.client.HTTPSConnection("127.0.0.1", port, timeout=60, context=trusted)) as connection:
+            connection.request("GET", "/", headers=BEARER)
+            assert connection.getresponse().status == 200
+        assert all(map(ended, clients))
+    assert caplog.records == []
+
+
+def test_where_all_wait_for_answers_the_next_waits_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(server, "bounds", lambda: Bounds(connections=2, followers=2))
+    with served(MadeUp()) as port, socket.socket() as client:
+        client.settimeout(60)
+        with events(port) as one, events(port) as two:
+            next(one), next(two)
+            client.connect(("127.0.0.1", port))
+            client.sendall(f"GET / HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer {TOKEN}\r\n\r\n".encode())
+            next(one), next(two)
+        assert client.recv(12).split()[1] == b"200"
