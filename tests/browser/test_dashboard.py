@@ -51,7 +51,9 @@ class Server:
 
     def start(self) -> None:
         token = self.command.folder / "token"
-        self.process = self.command.begin("dashboard", "--listen", f"127.0.0.1:{self.port}", "--token-file", token)
+        self.process = self.command.begin(
+            "dashboard", "--control", "--listen", f"127.0.0.1:{self.port}", "--token-file", token
+        )
         assert self.process.stdout is not None
         line = self.process.stdout.readline()
         found = re.fullmatch(r"Dashboard at (http://127\.0\.0\.1:(\d+)/\?token=\S+)\n", line)
@@ -206,6 +208,30 @@ def test_a_function_that_dies_rings_the_bell(command: Command, page: Browser) ->
     wait_until(lambda: "first function.died" in page.evaluate("document.querySelector('.bell').textContent"))
     wait_until(lambda: page.evaluate("document.querySelectorAll('.place.up').length") == 4)
     page.evaluate("document.querySelector('.bell button').click()")
+    assert page.complaints == []
+
+
+def test_a_function_is_replaced_from_the_page(command: Command, page: Browser) -> None:
+    def process() -> int:
+        (found,) = (
+            each for each in command.status()["processes"] if each.get("function") == "second" and each["alive"]
+        )
+        return int(found["pid"])
+
+    before = process()
+    page.evaluate("location.hash = 'functions'")
+    button = "document.querySelector('[aria-label^=\"restart second\"]')"
+    wait_until(lambda: page.evaluate(f"{button} !== null"))
+    page.evaluate(f"{button}.click()")
+    wait_until(lambda: page.evaluate(f"{button}.textContent") == "sure?")
+    page.evaluate(f"{button}.click()")
+    wait_until(lambda: page.evaluate(f"{button}.getAttribute('aria-label')") == "restart second done")
+    now = process()
+    assert now != before
+    cells = "[...document.querySelectorAll('#functions ~ .wide td')].map(e => e.textContent)"
+    wait_until(lambda: str(now) in page.evaluate(cells))
+    page.evaluate("location.hash = ''")
+    wait_until(lambda: page.evaluate("document.querySelectorAll('.place.up').length") == 4)
     assert page.complaints == []
 
 
