@@ -33,6 +33,7 @@ from tailrace.measure.own_node import OwnNode
 from tailrace.measure.profile import profile
 from tailrace.measure.progress import Reporter
 from tailrace.measure.tester import Tester
+from tailrace.node.restarts import PAUSES
 from tailrace.node.status import status
 from tailrace.observe.page import Page
 from tailrace.plan.planned import TESTER_BUFFERS_MIB
@@ -127,6 +128,7 @@ class DashboardPlan:
             + min(self.seconds, _TRACE_SECONDS)
             + changes
             + _DEATH_SECONDS * self.deaths
+            + sum(PAUSES[min(number, len(PAUSES) - 1)] for number in range(self.deaths - 1))
             + self.heap
         )
 

@@ -511,7 +511,14 @@ def dashboard(
     ports: Annotated[int, typer.Option(metavar="N", help="Its ports: 2 to 256.")] = 64,
     seconds: Annotated[float, typer.Option(metavar="S", help="How long is looked on.")] = 20.0,
     changes: Annotated[int, typer.Option(metavar="N", help="Changes of a counter that are timed.")] = 30,
-    deaths: Annotated[int, typer.Option(metavar="N", help="Times that a function is killed, and its alarm timed.")] = 0,
+    deaths: Annotated[
+        int,
+        typer.Option(
+            metavar="N",
+            help="Times that a function is killed, and its alarm timed. It comes back after ever longer pauses: 7 take "
+            "a minute, 20 eight.",
+        ),
+    ] = 0,
     heap: Annotated[float, typer.Option(metavar="S", help="How long the page's heap is watched, at --speed.")] = 0,
     speed: Annotated[int, typer.Option(metavar="N", help="How many times as fast the page lives then.")] = 10,
     netdata: Annotated[
