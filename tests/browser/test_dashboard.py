@@ -204,8 +204,18 @@ def test_a_function_that_dies_rings_the_bell(command: Command, page: Browser) ->
     process = command.process("first")
     assert process is not None
     page.evaluate("document.querySelector('.bell button').click()")
+    page.evaluate(
+        """void (window.died = new Promise(done => {
+          const bell = document.querySelector(".bell"), told = () => bell.textContent.includes("first function.died");
+          new MutationObserver(() => told() && requestAnimationFrame(() => done(Date.now()))).observe(
+            bell, {childList: true, subtree: true, characterData: true});
+        }))"""
+    )
+    killed = time.time()
     os.kill(process["pid"], signal.SIGKILL)
-    wait_until(lambda: "first function.died" in page.evaluate("document.querySelector('.bell').textContent"))
+    seconds = page.evaluate("window.died") / 1000 - killed
+    print(f"from the death to the alarm: {seconds * 1000:.0f} ms")  # the goal, 1000 ms, is `bench dashboard`'s to hold
+    assert seconds < 60
     wait_until(lambda: page.evaluate("document.querySelectorAll('.place.up').length") == 4)
     page.evaluate("document.querySelector('.bell button').click()")
     assert page.complaints == []
