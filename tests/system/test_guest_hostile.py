@@ -205,6 +205,46 @@ def test_memory_cut_short_costs_its_own_port_only(switch: RunningSwitch, beside:
     begins_anew(bad)
 
 
+@without_sanitizer
+@pytest.mark.whole
+def test_a_guest_that_shares_much_and_cuts_a_little_stalls_nobody(switch: RunningSwitch, beside: GuestPair) -> None:
+    """All of 4 GiB is there, the switch has had time to map it, and the last page is cut and then used. Prints the longest
+    time that an exchange of the chain beside it took, before and meanwhile (`-s`): on a machine with a core for each."""
+    much = 4 << 30
+    guest = FrontEnd()
+    guest.start(switch.add_guest("bad"))
+    switch.wait_state("bad", "up")
+    file = os.memfd_create("much")
+    os.posix_fallocate(file, 0, much)
+    assert guest.acknowledged(ADD_MEM_REG, struct.pack("<QQQQQ", 0, BASE + much, much, USER + much, 0), (file,))
+
+    def longest(until: Callable[[], bool]) -> float:
+        worst, over = 0.0, False
+        while not over:
+            over = until()
+            began = time.perf_counter()
+            beside.exchange(1)
+            worst = max(worst, time.perf_counter() - began)
+        return worst
+
+    def after(seconds: float) -> Callable[[], bool]:
+        end = time.monotonic() + seconds
+        return lambda: time.monotonic() > end
+
+    before = longest(after(3))
+    os.ftruncate(file, much - PAGE)
+    guest.write_desc(SENDS, 0, BASE + 2 * much - PAGE, 100, 0)
+    guest.offer(SENDS, 0)
+    meanwhile = longest(lambda: switch.port("bad")["state"] == "quarantined")
+    meanwhile = max(meanwhile, longest(after(1)))
+    print(f"\nlongest exchange: {before * 1e3:.2f} ms before, {meanwhile * 1e3:.2f} ms while a page of 4 GiB is cut")
+    guest.close()
+    leaving = longest(after(3))
+    print(f"and {leaving * 1e3:.2f} ms while its port is given back")
+    guest.end()
+    os.close(file)
+
+
 @pytest.mark.parametrize("left", [0, RING_AT[SENDS], 0x10_0000])
 def test_memory_cut_short_again_and_again_under_traffic(switch: RunningSwitch, bad: GuestPair, left: int) -> None:
     """The fault meets the worker in the middle of a hop, wherever that is: all, the rings, or the buffers are gone."""
