@@ -208,8 +208,8 @@ def test_memory_cut_short_costs_its_own_port_only(switch: RunningSwitch, beside:
 @without_sanitizer
 @pytest.mark.whole
 def test_a_guest_that_shares_much_and_cuts_a_little_stalls_nobody(switch: RunningSwitch, beside: GuestPair) -> None:
-    """All of 4 GiB is there, the switch has had time to map it, and the last page is cut and then used. Prints the longest
-    time that an exchange of the chain beside it took, before and meanwhile (`-s`): on a machine with a core for each."""
+    """All of 4 GiB is there, the switch has had time to map it, and the last page is cut and then used. With `-s`
+    prints the longest time that an exchange of the chain beside it took, before and meanwhile."""
     much = 4 << 30
     guest = FrontEnd()
     guest.start(switch.add_guest("bad"))
