@@ -167,7 +167,7 @@ def place_functions(
 
 def not_high(function: PlannedFunction, placement: Placement) -> str | None:
     """Why a function of latency high cannot be: it has its CPUs to itself; None if it can, or is of another level."""
-    if function.latency != "high" or placement.functions[function.name].mode == "poll":
+    if not function.started or function.latency != "high" or placement.functions[function.name].mode == "poll":
         return None
     return (
         f"high takes a core of its own, and {placement.pollers} pollers have {placement.cores} here; "

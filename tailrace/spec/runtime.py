@@ -14,8 +14,13 @@ ELSEWHERE = {
     "domain": "has none",
     "pages": "has pages of 2MiB",
     "migratable": "never moves",
+    "latency": "has its CPUs from whoever runs it",
+    "memory": "has its memory from whoever runs it",
+    "restart": "is started by whoever runs it",
 }
 """What a function has in the place of what may be said of one in some runtimes only."""
+_STARTED = frozenset({"latency", "memory", "restart"})
+"""What may be said of a function that Tailrace starts."""
 
 
 @dataclass(frozen=True)
@@ -35,23 +40,22 @@ class Runtime:
 
 
 RUNTIMES = {
-    "process": Runtime(frozenset({"passthrough"}), threads=True),
-    "container": Runtime(frozenset({"image", "command"}), own_images=("",), threads=True),
+    "process": Runtime(_STARTED | {"passthrough"}, threads=True),
+    "container": Runtime(_STARTED | {"image", "command"}, own_images=("",), threads=True),
     "machine": Runtime(
-        frozenset(
-            {
-                "image",
-                "interface",
-                "passthrough",
-                "failover",
-                "driver",
-                "domain",
-                "priority",
-                "pages",
-                "migratable",
-                "arrives",
-            }
-        ),
+        _STARTED
+        | {
+            "image",
+            "interface",
+            "passthrough",
+            "failover",
+            "driver",
+            "domain",
+            "priority",
+            "pages",
+            "migratable",
+            "arrives",
+        },
         own_images=DISKS,
         boots=True,
     ),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, get_args
 
@@ -306,6 +307,13 @@ def test_a_function_of_level_high_without_a_core_of_its_own_is_refused() -> None
     with pytest.raises(SpecError, match=r"levels.yaml:1:\d+: functions.quick.latency: high takes a core of its own"):
         planned_levels("medium", 3)
     assert planned_levels("normal", 4).placement.functions["quick"].mode == "poll"
+
+
+def test_a_guest_has_no_place_that_its_level_could_ask_for() -> None:
+    text = "functions: {first: {runs: guest}, second: skeleton}\nchains: {v: [tester.a, first, second, tester.b]}\n"
+    plan = make_plan(parse_spec(text, "s"), cpus=cpus(12), real_time=None)
+    older = replace(plan, functions=tuple(replace(each, latency="high") for each in plan.functions))
+    assert scaled(older, "second", 2, cpus=cpus(12)).placement.functions.keys() == {"second", "second-2"}
 
 
 def scaled_plan(count: int, text: str = TWO, **options: Any) -> tuple[Plan, Plan]:

@@ -349,6 +349,21 @@ WRONG = {
         "s.yaml:1:16: functions.a: skeleton is a kind that Tailrace starts",
         "expected no kind",
     ),
+    "latency of a guest": (
+        "functions: {a: {runs: guest, latency: high}}\n" + CHAIN,
+        "s.yaml:1:16: functions.a: latency: a guest has its CPUs from whoever runs it",
+        "expected none, or `runs: process` or `container` or `machine`",
+    ),
+    "memory of a guest": (
+        "functions: {a: {runs: guest, memory: 1GiB}}\n" + CHAIN,
+        "s.yaml:1:16: functions.a: memory: a guest has its memory from whoever runs it",
+        "expected none",
+    ),
+    "restart of a guest": (
+        "functions: {a: {runs: guest, restart: always}}\n" + CHAIN,
+        "s.yaml:1:16: functions.a: restart: a guest is started by whoever runs it",
+        "expected none",
+    ),
     "three ports of a skeleton": (
         "functions: {a: {kind: skeleton, ports: 3}}\n" + CHAIN,
         "s.yaml:1:16: functions.a: 3 ports",
