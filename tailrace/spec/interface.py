@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from typing import Annotated, Any
 
 from pydantic import BeforeValidator, PlainSerializer, TypeAdapter, ValidationError, WithJsonSchema
+from pydantic_core import ErrorDetails
 
 from tailrace.spec import units
 from tailrace.spec.port import PCI_ADDRESS
@@ -37,9 +39,20 @@ def _function(value: Any) -> VirtualFunction:
     try:
         return _FUNCTION.validate_python(value)
     except ValidationError as error:
-        first = error.errors()[0]
-        where = "".join(f"{step}: " for step in first["loc"])
-        raise ValueError(f"{_PASSTHROUGH}: {where}{first['msg'].removeprefix('Value error, ')}") from None
+        raise ValueError(f"{_PASSTHROUGH}: {_wrong(error.errors())}") from None
+
+
+def _wrong(found: Sequence[ErrorDetails]) -> str:
+    """The first thing that is wrong with a virtual function; a key that there is not comes before one that lacks."""
+    first = min(found, key=lambda each: each["type"] != "extra_forbidden")
+    key = ".".join(map(str, first["loc"]))
+    if first["type"] == "extra_forbidden":
+        return f"unknown key {key!r}; expected one of {', '.join(VirtualFunction.model_fields)}"
+    if first["type"] == "missing":
+        return f"lacks {key!r}; expected CARD/NUMBER, such as ens1f0/0, or {{of: ens1f0, number: 0}}"
+    if first["type"] == "value_error":
+        return f"{key}: {first['ctx']['error']}" if key else str(first["ctx"]["error"])
+    return f"{key}: {units.shown(first['input'])}; expected {first['msg'].removeprefix('Input should be ')}"
 
 
 def _expand(value: Any) -> list[str]:

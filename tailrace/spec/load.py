@@ -10,86 +10,29 @@ import copy
 import difflib
 from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import Any
+from types import UnionType
+from typing import Annotated, Any, Union, get_args, get_origin
 
 from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
 
 from tailrace.spec import units
-from tailrace.spec.balancer import BackEnd, Probe, Service
 from tailrace.spec.check import cross_check
-from tailrace.spec.connections import Timeouts
-from tailrace.spec.firewall import Rule
-from tailrace.spec.model import (
-    Balancer,
-    Bridge,
-    Chain,
-    Device,
-    Fabric,
-    Firewall,
-    Function,
-    Hop,
-    Impair,
-    Match,
-    Member,
-    Mirror,
-    Port,
-    PortRate,
-    RateTo,
-    Router,
-    Socket,
-    Spec,
-    Test,
-    Trace,
-)
-from tailrace.spec.nat import Forward, Nat
+from tailrace.spec.model import HOSTNAME, IMAGE, Device, Hop, Spec
 from tailrace.spec.port import PATTERNS
 from tailrace.spec.position import Document, Location, naming, parse_document, raise_any, read_document, shown_key
+from tailrace.spec.priority import TASK
 from tailrace.spec.source import SpecError
-from tailrace.spec.tests import METHODS
-from tailrace.spec.tunnel import Liveness, Tunnel
-from tailrace.spec.virtual_function import VirtualFunction
 
 #: Items of a list that are looked at for what a message may be about.
 MOST_ITEMS = 64
-#: The model that a location in the spec belongs to; `None` stands for any name or index.
-_MODELS: list[tuple[tuple[str | None, ...], type[BaseModel]]] = [
-    ((), Spec),
-    (("fabric",), Fabric),
-    (("ports", None), Port),
-    (("ports", None, "device"), Device),
-    (("ports", None, "device", "vf"), VirtualFunction),
-    (("ports", None, "socket"), Socket),
-    (("ports", None, "rate"), PortRate),
-    (("ports", None, "rate", "to"), RateTo),
-    (("functions", None), Function),
-    (("functions", None, "impair"), Impair),
-    (("functions", None, "router"), Router),
-    (("functions", None, "firewall"), Firewall),
-    (("functions", None, "firewall", "rules", None), Rule),
-    (("functions", None, "firewall", "timeouts"), Timeouts),
-    (("functions", None, "nat"), Nat),
-    (("functions", None, "nat", "forwards", None), Forward),
-    (("functions", None, "nat", "timeouts"), Timeouts),
-    (("functions", None, "balancer"), Balancer),
-    (("functions", None, "balancer", "services", None), Service),
-    (("functions", None, "balancer", "services", None, "health"), Probe),
-    (("functions", None, "balancer", "services", None, "back_ends", None), BackEnd),
-    (("functions", None, "balancer", "timeouts"), Timeouts),
-    (("functions", None, "tunnel"), Tunnel),
-    (("functions", None, "tunnel", "liveness"), Liveness),
-    (("chains", None), Chain),
-    (("chains", None, "match", None), Match),
-    (("chains", None, "path", None), Hop),
-    (("chains", None, "path", None, "device"), Device),
-    (("chains", None, "path", None, "device", "vf"), VirtualFunction),
-    (("bridges", None), Bridge),
-    (("bridges", None, "ports", None), Member),
-    (("mirrors", None), Mirror),
-    (("trace",), Trace),
-    (("tests", None), Test),
-    *((("tests", None, name), model) for name, model in METHODS.items()),
-]
+#: What a text should have been, where a pattern says it to machines only.
+_PATTERNS = {
+    **PATTERNS,
+    IMAGE: "an image's name or a disk's path without spaces, such as localhost/firewall:1.2 or disks/router.qcow2",
+    HOSTNAME: "a name of letters, digits, hyphens and dots, such as router-1",
+    TASK: "a thread's name without spaces, 15 characters at most, such as pmd-worker",
+}
 
 
 def load_spec(path: Path) -> Spec:
@@ -230,12 +173,30 @@ def _meant(key: str, model: type[BaseModel] | None) -> str | None:
 
 
 def _model_at(location: Location) -> type[BaseModel] | None:
-    for pattern, model in _MODELS:
-        if len(pattern) == len(location) and all(
-            want is None or want == have for want, have in zip(pattern, location, strict=True)
-        ):
-            return model
-    return None
+    """The model that a location in the spec belongs to; None: what is there has no keys of its own."""
+    found: Any = Spec
+    for step in location:
+        found = inside(found, step)
+    return found if _is_model(found) else None
+
+
+def _is_model(annotation: Any) -> bool:
+    return isinstance(annotation, type) and issubclass(annotation, BaseModel)
+
+
+def inside(annotation: Any, step: str | int) -> Any:
+    """What a key or an index leads to in a value of an annotation, without what is only said about it."""
+    if _is_model(annotation):
+        fields = annotation.model_fields
+        found = next((field.annotation for name, field in fields.items() if step in (name, field.alias)), None)
+    elif get_origin(annotation) in (dict, list):
+        found = get_args(annotation)[-1]
+    else:
+        return None
+    while get_origin(found) in (Annotated, Union, UnionType):
+        inner = get_args(found)
+        found = inner[0] if get_origin(found) is Annotated else next(each for each in inner if each is not type(None))
+    return found
 
 
 def _keys_of(model: type[BaseModel]) -> str:
@@ -247,6 +208,8 @@ def _written(document: Document, location: Location) -> Location:
     written: Location = ()
     data: Any = document.data
     for step in location:
+        if isinstance(data, dict) and step not in data:
+            step = str(step)  # YAML's keys are text here
         inside = isinstance(data, dict) and step in data
         if isinstance(data, list):
             inside = isinstance(step, int) and step < len(data)
@@ -342,8 +305,8 @@ def _expected(details: ErrorDetails, location: Location) -> str:
     model = _model_at(location)
     if model is not None:
         return f"the keys {_keys_of(Device if model is Hop else model)}"
-    if details["type"] == "string_pattern_mismatch" and details["ctx"]["pattern"] in PATTERNS:
-        return PATTERNS[details["ctx"]["pattern"]]
+    if details["type"] == "string_pattern_mismatch" and details["ctx"]["pattern"] in _PATTERNS:
+        return _PATTERNS[details["ctx"]["pattern"]]
     limit = details.get("ctx", {}).get("max_length")
     if details["type"] in ("too_long", "string_too_long"):
         return f"at most {limit} items" if details["type"] == "too_long" else f"a text of at most {limit} characters"

@@ -103,6 +103,7 @@ SETTINGS: dict[str, type[Settings]] = {
 GUEST = "guest"
 #: A name of podman's or of `tailrace image list`, or a disk's path; nothing that podman would take for an option.
 IMAGE = r"^[A-Za-z0-9./][A-Za-z0-9._/:@-]*$"
+HOSTNAME = r"^[A-Za-z0-9][A-Za-z0-9.-]{0,62}$"
 MOST_WORKERS = 64
 #: QEMU has a thread at each end of each, and takes 255.
 MOST_CONNECTIONS = 64
@@ -243,7 +244,7 @@ Replicas = Annotated[dict[int, ReplicaState], BeforeValidator(_expand_replicas),
 class Seed(Model):
     """What a machine is told at its first boot (cloud-init, NoCloud)."""
 
-    hostname: str | None = Field(None, pattern=r"^[A-Za-z0-9][A-Za-z0-9.-]{0,62}$", description="its name for itself")
+    hostname: str | None = Field(None, pattern=HOSTNAME, description="its name for itself")
     addresses: list[str] = Field(
         default_factory=list, description="of its ports in order, such as 10.0.0.1/24; cloud-init gives them to them"
     )

@@ -13,7 +13,7 @@ PRIORITY_CPUS = 63
 MOST_PRIORITY = 49
 """Linux's threads of interrupts have 50."""
 _TASKS = 8
-_TASK = r"^[A-Za-z0-9_./@+#-]{1,15}$"
+TASK = r"^[A-Za-z0-9_./@+#-]{1,15}$"
 """A thread's name, of which Linux keeps 15 letters."""
 
 
@@ -39,7 +39,7 @@ class Priority(Model):
         description="the highest that one has, whatever its guest says; one has it also while it is idle, and takes no "
         "time then. Linux's threads of interrupts have 50",
     )
-    tasks: list[Annotated[str, Field(pattern=_TASK)]] = Field(
+    tasks: list[Annotated[str, Field(pattern=TASK)]] = Field(
         default_factory=list,
         max_length=_TASKS,
         description="the names of the guest's real-time threads that count (/proc/PID/comm); all unless said",

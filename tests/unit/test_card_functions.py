@@ -508,7 +508,7 @@ def test_a_function_that_a_machine_has_to_itself(kernel: SriovKernel, state: Sta
             f"functions.fw: pci:{function_at(0)} is 'left''s already",
         ),
         ("{of: ens1f0, number: 2,", "{of: ens1f0, number: 2, qos: 1,", "passthrough: qos is the priority in"),
-        ("{of: ens1f0, number: 2,", "{of: ens1f0, number: x,", "passthrough: number: Input should be a valid integer"),
+        ("{of: ens1f0, number: 2,", "{of: ens1f0, number: x,", "passthrough: number: 'x'; expected a valid integer"),
     ],
 )
 def test_a_function_that_a_machine_cannot_have(kernel: SriovKernel, was: str, now: str, said: str) -> None:

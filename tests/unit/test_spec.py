@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 import yaml
@@ -13,7 +14,8 @@ from hypothesis import strategies as st
 
 from tailrace.errors import Mistake
 from tailrace.spec import units
-from tailrace.spec.load import load_spec, parse_spec
+from tailrace.spec.fields import Model
+from tailrace.spec.load import inside, load_spec, parse_spec
 from tailrace.spec.model import Spec
 from tailrace.spec.position import parse_document
 from tailrace.spec.schema import schema_text
@@ -440,6 +442,46 @@ def test_what_is_wrong_is_said_with_its_place(case: str) -> None:
     assert expected in said
     assert "expected" in said
     assert "\n" not in said
+
+
+NESTED = {
+    "seed: {hostnam: x}": ("unknown key 'hostnam' in functions.a.seed", "did you mean hostname?"),
+    "seed: {hostname: 'a b'}": ("'a b' in functions.a.seed.hostname", "such as router-1"),
+    "seed: 5": ("5 in functions.a.seed", "expected the keys hostname, addresses, user_data"),
+    "cpus: {stat: 1}": ("unknown key 'stat' in functions.a.cpus", "did you mean start?"),
+    "health: {evry: 1s}": ("unknown key 'evry' in functions.a.health", "did you mean every?"),
+    "priority: {leest: 1}": ("unknown key 'leest' in functions.a.priority", "did you mean least?"),
+    "priority: {tasks: ['a b']}": ("'a b' in functions.a.priority.tasks[0]", "such as pmd-worker"),
+    "failover: {0: {macc: x}}": ("unknown key 'macc' in functions.a.failover.0", "did you mean mac?"),
+    "image: my disk.raw": ("'my disk.raw' in functions.a.image", "such as localhost/firewall:1.2"),
+    "interface: {passthrough: {card: eth0}}": ("passthrough: unknown key 'card'", "expected one of of, number, mac"),
+    "interface: {passthrough: {of: eth0}}": ("passthrough: lacks 'number'", "such as ens1f0/0"),
+    "interface: {passthrough: {of: eth0, number: x}}": ("passthrough: number: 'x'", "expected a valid integer"),
+}
+
+
+@pytest.mark.parametrize("said", NESTED)
+def test_what_is_wrong_inside_a_function_is_said_in_its_words(said: str) -> None:
+    what, expected = NESTED[said]
+    found = message(f"functions: {{a: {{runs: machine, {said}}}}}\nchains: {{v: [tester.a, a, tester.b]}}\n")
+    assert what in found and expected in found, found
+
+
+def test_the_keys_of_each_model_are_known_where_it_stands() -> None:
+    def below(model: type[Model]) -> Iterator[type[Model]]:
+        for each in model.__subclasses__():
+            yield from below(each) if each.__subclasses__() else [each]
+
+    def walk(annotation: Any) -> Iterator[type[Model]]:
+        if isinstance(annotation, type) and issubclass(annotation, Model):
+            yield annotation
+            for name in annotation.model_fields:
+                yield from walk(inside(annotation, name))
+        elif (inner := inside(annotation, 0)) is not None:
+            yield from walk(inner)
+
+    of_a_spec = {each for each in below(Model) if each.__module__.startswith("tailrace.spec")}
+    assert of_a_spec <= set(walk(Spec))
 
 
 def test_what_does_not_end_is_no_spec() -> None:
