@@ -106,6 +106,7 @@ def _parts(plans: Sequence[Plan]) -> tuple[Part, ...]:
             part = found.setdefault(user.who, _Part())
             part.exclusive |= set(user.polls)
             part.used |= set(user.place.cpus)
+            part.alone |= user.alone
             node = nodes.get(user.place.core, home)
             part.uses(node, user)
             part.nics |= dict.fromkeys(user.nics)
@@ -128,6 +129,7 @@ class _Part:
     """Huge pages by their size in KiB and node."""
     exclusive: set[int] = field(default_factory=set)
     used: set[int] = field(default_factory=set)
+    alone: bool = False
 
     def uses(self, node: int | None, user: _User) -> None:
         """Its memory, and its huge pages of a size: the most of what is said of a node."""
@@ -147,6 +149,7 @@ class _Part:
             tuple(sorted(self.exclusive)),
             tuple(sorted(self.used - self.exclusive)),
             tuple(Pages(kib, count, node) for (kib, node), count in self.pages.items()),
+            self.alone,
         )
 
 
@@ -165,6 +168,8 @@ class _User:
     """Cards that are passed through to it."""
     reserved: bool = False
     """Its ordinary memory is taken whole, of its node."""
+    alone: bool = False
+    """Nobody else is put on its CPUs."""
 
 
 def _users(plan: Plan) -> Iterator[_User]:
@@ -184,7 +189,8 @@ def _users(plan: Plan) -> Iterator[_User]:
         own += [f"pci:{one.vf.address}" for one in each.failover if one.vf is not None]
         nics = [nic for uri in own for nic in _nics(uri)]
         pages = (each.page_kib, plan.pages_for(each))
-        yield _User(f"functions.{each.name}", place, _polls(place), -(-size >> 20), pages, nics, runtime.reserves)
+        mib, alone = -(-size >> 20), each.latency == "high"
+        yield _User(f"functions.{each.name}", place, _polls(place), mib, pages, nics, runtime.reserves, alone)
 
 
 def _polls(place: Place) -> tuple[int, ...]:

@@ -31,7 +31,7 @@ from tailrace.plan.planned import (
     PlannedPort,
     identity_of,
 )
-from tailrace.plan.usable import Usable, usable_cpus
+from tailrace.plan.usable import Usable, show_held, usable_cpus
 from tailrace.process.process import real_time_refusal
 from tailrace.resources.ledger import exclusive_of_others, polled_on
 from tailrace.resources.place import FUNCTION_PRIORITY, Placement, TooFewCpus, keep_places, place, with_shared
@@ -87,6 +87,7 @@ def make_plan(
     usable = Usable(cpus) if cpus is not None else usable_cpus(own, named=cores, least=spec.fabric.number)
     maker.check_cpus(used, usable.allowed or usable.cpus)
     maker.check_cores(usable.allowed or usable.cpus)
+    maker.check_workers(usable)
     cpus = usable.cpus
     ports = maker.ports(used)
     raise_any(maker.problems)
@@ -101,7 +102,7 @@ def make_plan(
         functions, cpus, tester=tester, real_time=refusal is None, workers=workers, cores=cores, keep=keep
     )
     for each in functions:
-        why = not_high(each, placement)
+        why = not_high(each, placement, usable.held, keep)
         if why is not None:
             maker.refuse(("functions", each.function, "latency"), why)
     raise_any(maker.problems)
@@ -165,14 +166,24 @@ def place_functions(
     return with_shared(placement, [each.name for each in started if each.latency == "normal"])
 
 
-def not_high(function: PlannedFunction, placement: Placement) -> str | None:
-    """Why a function of latency high cannot be: it has its CPUs to itself; None if it can, or is of another level."""
-    if not function.started or function.latency != "high" or placement.functions[function.name].mode == "poll":
+def not_high(
+    function: PlannedFunction, placement: Placement, held: Mapping[int, str], keep: Placement | None
+) -> str | None:
+    """Why a function of latency high cannot be: it has its CPUs to itself; None if it can, or is of another level.
+    `held`: who else polls on which CPUs; who has one of these by the placement to `keep` has it still."""
+    if not function.started or function.latency != "high":
         return None
-    return (
-        f"high takes a core of its own, and {placement.pollers} pollers have {placement.cores} here; "
-        "expected medium, or `latency: normal` of others, which then poll on none"
-    )
+    at, was = placement.functions[function.name], keep.functions.get(function.name) if keep is not None else None
+    if at.mode != "poll":
+        also = f" ({show_held(held)})" if held else ""
+        return (
+            f"high takes a core of its own, and {placement.pollers} pollers have {placement.cores} here{also}; "
+            "expected medium, or `latency: normal` of others, which then poll on none"
+        )
+    theirs = {cpu: held[cpu] for cpu in at.cores if cpu in held and (was is None or cpu not in was.cores)}
+    if theirs:
+        return f"high takes a core of its own, and {show_held(theirs)}; expected medium, or that this ends first"
+    return None
 
 
 def scaled(
@@ -216,16 +227,16 @@ def scaled(
         for old, port in zip(first.ports, each.ports, strict=True)
     ]
     beside = polled_on() if cpus is None else None
-    cpus = cpus if cpus is not None else usable_cpus(own, named=plan.cores, least=len(plan.placement.workers)).cpus
+    usable = Usable(cpus) if cpus is not None else usable_cpus(own, named=plan.cores, least=len(plan.placement.workers))
     placement = place_functions(
         functions,
-        cpus,
+        usable.cpus,
         tester=plan.placement.tester is not None,
         real_time=real_time_refusal(FUNCTION_PRIORITY) is None,
         keep=plan.placement,
     )
     for each in functions:
-        why = not_high(each, placement)
+        why = not_high(each, placement, usable.held, plan.placement)
         if why is not None:
             raise Mistake(f"{each.name}: {why}")
     pinned, shared_out = dict(plan.pinned_by), set(plan.shared_out)
@@ -270,17 +281,21 @@ def resized(
             )
     functions = tuple(replace(each, cpus=count) if each in chosen else each for each in plan.functions)
     beside = polled_on() if cpus is None else None
-    cpus = cpus if cpus is not None else usable_cpus(own, named=plan.cores, least=len(plan.placement.workers)).cpus
+    usable = Usable(cpus) if cpus is not None else usable_cpus(own, named=plan.cores, least=len(plan.placement.workers))
     try:
         placement = place_functions(
             functions,
-            cpus,
+            usable.cpus,
             tester=plan.placement.tester is not None,
             real_time=False,  # that is of new ones, of which there is none
             keep=plan.placement,
         )
     except TooFewCpus as error:
         raise TooFewCpus(f"{error}; {'; '.join(_holders(plan.placement, own))}") from None
+    for each in chosen:
+        why = not_high(each, placement, usable.held, plan.placement)
+        if why is not None:
+            raise TooFewCpus(f"{each.name}: {why}")
     return replace(plan, functions=functions, placement=placement, beside=beside)
 
 
@@ -455,6 +470,18 @@ class _Maker:
                 ("fabric", "workers"),
                 f"{fabric.workers} workers are more than the {physical} core(s) that may be used ({listed}); "
                 f"expected at most {physical}",
+            )
+
+    def check_workers(self, usable: Usable) -> None:
+        """There is a core for each worker beside those that others have to themselves."""
+        fabric = self.spec.fabric
+        cores = {cpu.core for cpu in usable.cpus}
+        held = {cpu.number: usable.held[cpu.number] for cpu in usable.allowed if cpu.core not in cores}
+        if not fabric.cores and held and len(cores) < fabric.number and not self.problems:
+            self.refuse(
+                ("fabric", "workers"),
+                f"{fabric.number} workers have no core each, as nobody else is put on one of latency high: "
+                f"{show_held(held)}; expected {len(cores)} at most, or that this ends first",
             )
 
     # --- ports -----------------------------------------------------------------------------------------------------

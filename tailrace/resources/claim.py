@@ -55,6 +55,8 @@ class Part:
     """Those that it uses otherwise."""
     pages: tuple[Pages, ...] = ()
     """Huge pages that it uses, whoever has added them."""
+    alone: bool = False
+    """Nobody else is put on the CPUs that it polls on (latency high)."""
 
     @property
     def name(self) -> str:
@@ -87,6 +89,15 @@ class Claim:
     @property
     def words(self) -> str:
         return f"{self.folder} ({self.spec})" if self.spec else self.folder
+
+    @property
+    def alone(self) -> frozenset[int]:
+        """CPUs that nobody else is put on."""
+        return frozenset(cpu for part in self.parts if part.alone for cpu in part.exclusive)
+
+    def on(self, cpu: int) -> str:
+        """Who of them polls on a CPU, in words."""
+        return self.whose(lambda part: cpu in part.exclusive)
 
     def singles(self) -> dict[str, tuple[str, str]]:
         """What only one can have, by one name each: what it is, in words, and who of them has it."""

@@ -41,6 +41,11 @@ class Worker:
     def words(self) -> str:
         return f"a switch's worker, process {self.process}"
 
+    def on(self, cpu: int) -> str:
+        """Who polls on a CPU, in words."""
+        del cpu
+        return self.words
+
 
 def workers(cpus: Iterable[int], own: Collection[int] = ()) -> dict[int, Worker]:
     """The switches' workers on these CPUs, but for one's own."""

@@ -78,6 +78,12 @@ def exclusive_of_others(own: Collection[Path]) -> dict[int, Claim]:
     return {cpu: claim for claim in reversed(claims()) if claim.folder not in names for cpu in claim.exclusive}
 
 
+def alone_of_others(own: Collection[Path]) -> dict[int, Claim]:
+    """Those of these CPUs that nobody else is put on, each with the claim of whoever has it."""
+    names = {str(folder.absolute()) for folder in own}
+    return {cpu: claim for claim in claims() if claim.folder not in names for cpu in claim.alone}
+
+
 def polled_on() -> Polled:
     """All CPUs that are polled on now."""
     return frozenset((cpu, claim.folder) for claim in claims() for cpu in claim.exclusive)

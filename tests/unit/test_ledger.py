@@ -312,6 +312,55 @@ def test_where_too_few_are_left_no_worker_of_a_switch_is_shared_with_if_that_can
     assert found.notes[0].startswith("too few CPUs are free, so some are shared")
 
 
+HIGH = CHAIN.replace("a: skeleton", "a: {kind: skeleton, latency: high}")
+
+
+def beside_high(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, count: int) -> None:
+    """A node in a folder of its own has a function of latency high, on a machine with so many CPUs."""
+    monkeypatch.setattr("tailrace.plan.usable.allowed_cpus", lambda: cpus(count))
+    monkeypatch.setattr("tailrace.plan.usable.workers", lambda *_: {})  # of switches of this machine
+    with hold(tmp_path / "high") as state:
+        state.record.spec = "high.yaml"
+        claim_plans(state, make_plan(parse_spec(HIGH, "s"), cpus=cpus(3), real_time=None))
+
+
+def test_nobody_is_put_on_a_cpu_that_a_function_of_level_high_has(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    beside_high(tmp_path, monkeypatch, 3)
+    (claim,) = claims()
+    (high,) = claim.alone
+    assert claim.exclusive == (0, 1, 2) and claim.on(high) == f"a of {tmp_path}/high (high.yaml)"
+    plan = make_plan(parse_spec(CHAIN, "s"), real_time=None)  # the others are shared, which is said
+    used = {plan.placement.switch.core, plan.placement.functions["a"].core}
+    assert high not in used and "too few CPUs are free" in plan.notes[0]
+    with pytest.raises(Mistake, match=rf"fabric\.workers: 3 workers .* CPU {high} is held by a of .*/high \("):
+        make_plan(parse_spec(f"fabric: {{workers: 3}}\n{CHAIN}", "s"), real_time=None)
+
+
+def test_a_function_of_level_high_has_no_cpu_that_others_poll_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    beside_high(tmp_path, monkeypatch, 3)
+    spec = parse_spec(HIGH.replace("a, {if: eth9}", "a, {if: eth8}").replace("tester.a", "{if: eth7}"), "s")
+    with pytest.raises(Mistake, match=r"high takes a core of its own, and CPU . is held by (switch|tester) of .*/high"):
+        make_plan(spec, real_time=None)
+    monkeypatch.setattr("tailrace.plan.usable.allowed_cpus", lambda: cpus(4))
+    with pytest.raises(Mistake, match=r"2 pollers have 1 here \(.* held by a of .*/high \(.*expected medium"):
+        make_plan(spec, real_time=None)
+    monkeypatch.setattr("tailrace.plan.usable.allowed_cpus", lambda: cpus(5))
+    plan = make_plan(spec, real_time=None)
+    assert {plan.placement.switch.core, plan.placement.functions["a"].core} == {3, 4}
+    kept = make_plan(spec, real_time=None, keep=replace(plan.placement, functions={"a": plan.placement.functions["a"]}))
+    assert kept.placement.functions == plan.placement.functions
+
+
+def test_where_others_have_all_cpus_to_themselves_nothing_is_placed(tmp_path: Path) -> None:
+    held = other(tmp_path, 0, 1)
+    with pytest.raises(Refused, match=r"CPUs 0-1 are held by .*/other \(other\.yaml\); end one first"):
+        left_to_others(Usable(cpus(2)), held, (), 1, (), held)
+
+
 def test_a_core_that_is_named_and_held_is_refused_with_its_holder(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
