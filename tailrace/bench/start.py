@@ -89,7 +89,8 @@ def spec_of(place: str, count: int, emulator: Path | None = None) -> str:
     """A chain of so many functions that live in a place; `emulator` stands in for a machine's QEMU."""
     names = [f"f{number}" for number in range(1, count + 1)]
     domain = f"<devices><emulator>{emulator}</emulator></devices>"
-    more = f", memory: 128MiB, domain: {json.dumps(domain)}" if emulator is not None else ""
+    # Nothing of it boots, and with Linux's own drivers the least memory will do.
+    more = f", driver: linux, memory: 128MiB, domain: {json.dumps(domain)}" if emulator is not None else ""
     functions = ", ".join(f"{name}: {{kind: skeleton, runs: {place}{more}}}" for name in names)
     return (
         f"ports: {{west: , east: }}\nfunctions: {{{functions}}}\nchains: {{voice: [west, {', '.join(names)}, east]}}\n"

@@ -129,11 +129,13 @@ class InMachine(Starter):
             )
         return None
 
-    def refuses_memory(self, memory: int, tables_mib: int) -> str | None:
-        needed = _inner_pages(tables_mib) * PAGE_MIB + _SYSTEM_MIB
-        if not tables_mib or memory >= needed << 20:
+    def refuses_memory(self, memory: int, kind: str | None, driver: str, tables_mib: int) -> str | None:
+        pages = _inner_pages(tables_mib) * PAGE_MIB
+        needed = pages + _SYSTEM_MIB
+        if kind is None or driver != "dpdk" or memory >= needed << 20:
             return None
-        return f"{memory >> 20}MiB hold no machine whose function has tables of {tables_mib} MiB; expected {needed}MiB"
+        has = f"tables of {tables_mib} MiB" if tables_mib else f"{pages} MiB of huge pages inside"
+        return f"{memory >> 20}MiB hold no machine whose function has {has}; expected {needed}MiB"
 
     def cpus_of(self, place: Place, cpus: int, most: int) -> list[int]:
         del cpus

@@ -95,9 +95,9 @@ class Runtime:
         del latency, stacked
         return None
 
-    def refuses_memory(self, memory: int, tables_mib: int) -> str | None:
-        """Why no function with such tables fits into so many bytes in it; None if one does."""
-        del memory, tables_mib
+    def refuses_memory(self, memory: int, kind: str | None, driver: str, tables_mib: int) -> str | None:
+        """Why no function of a kind, with such drivers and tables, fits into so many bytes in it; None if one does."""
+        del memory, kind, driver, tables_mib
         return None
 
 

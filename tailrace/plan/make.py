@@ -413,7 +413,7 @@ class _Maker:
                     f"{show_size(size)} is more than this machine has ({total >> 20}MiB); expected less",
                 )
             function, runtime = self.spec.functions[name], RUNTIMES[self.spec.functions[name].runs]
-            why = runtime.refuses_memory(size, function.tables_mib)
+            why = runtime.refuses_memory(size, function.kind, function.driver, function.tables_mib)
             if why is not None:
                 self.refuse(("functions", name, "memory"), why)
         for word in (each.name for each in RUNTIMES.values() if each.reserves):

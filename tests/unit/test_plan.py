@@ -197,6 +197,17 @@ def test_every_example_has_a_plan_and_a_configuration(path: Path) -> None:
     assert plan.lines()
 
 
+def test_a_machine_has_memory_to_boot_in() -> None:
+    text = "functions: {first: {runs: machine, memory: 199MiB, KIND}}\nchains: {v: [tester.a, first, tester.b]}\n"
+    spec = parse_spec(text.replace("KIND", "kind: skeleton"), "s")
+    said = r"functions\.first\.memory: 199MiB hold no machine .* 72 MiB of huge pages inside; expected 200MiB"
+    with pytest.raises(Mistake, match=said):
+        make_plan(spec, cpus=cpus(3), real_time=None)
+    for fits in ("kind: skeleton, driver: linux", "image: small.raw"):
+        make_plan(parse_spec(text.replace("KIND", fits), "s"), cpus=cpus(3), real_time=None)
+    make_plan(parse_spec(text.replace("199MiB, KIND", "200MiB, kind: skeleton"), "s"), cpus=cpus(3), real_time=None)
+
+
 def test_more_memory_than_the_machine_has_is_refused() -> None:
     spec = parse_spec(TWO.replace("first: skeleton", "first: {kind: skeleton, memory: 8GiB}"), "s")
     assert make_plan(spec, cpus=cpus(2), real_time=None, memory=8 << 30).functions[0].memory_bytes == 8 << 30
