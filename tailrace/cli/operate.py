@@ -84,7 +84,7 @@ def _dry_run(spec: Mapping[str, str], *, huge: bool, as_json: bool) -> int:
     make, document = operations.planner(spec["text"], spec["name"], Path(spec["folder"]), huge, default_folder())
     plan = make(None)
     with document.locating():
-        operations.look_ahead(default_folder(), plan)
+        plan = operations.look_ahead(default_folder(), plan)
     if as_json:
         print_json({"plan": plan.identity, **plan.as_data()})
     else:

@@ -37,6 +37,9 @@ _SEED_KIB = 512
 _LEAST_DISK = 48 << 20
 """Bytes for which mtools and SYSLINUX agree about the kind of FAT."""
 _USER = "libvirt-qemu"
+_QCOW2 = b"QFI\xfb"
+DISK_PROGRAMS = ("setpriv", "qemu-img", "qemu-io")
+"""What reads a disk."""
 
 
 def qemu_user() -> int:
@@ -59,9 +62,7 @@ def check_disk(image: Path, user: int, firmware: str | None = None, *, whole: bo
     """The firmware by which QEMU, as its user, boots a PC from a disk image, as far as the file shows it: bios or uefi;
     `firmware`: it has to be this one; `whole`: all that says where its data are is read, which takes long of a large
     image. Raises Mistake, Failure."""
-    kind = disk_format(image)
-    if not image.is_file():
-        raise Mistake(f"{image}: {'is no file' if image.exists() else 'there is no such file'}")
+    kind = _kind_of(image)
     found = json.loads(_qemu(user, image, "qemu-img", "info", "--output=json", "-f", kind, str(image)))
     details = found.get("format-specific", {}).get("data", {})
     other = found.get("backing-filename") or details.get("data-file")
@@ -76,7 +77,7 @@ def check_disk(image: Path, user: int, firmware: str | None = None, *, whole: bo
             raise Mistake(f"{image}: is cut short ({image.stat().st_size} of {checked['image-end-offset']} bytes)")
     size = int(found["virtual-size"])
     begin = _read(user, image, kind, 0, 2 * _SECTOR) if size >= 2 * _SECTOR else b""
-    firmware = firmware or ("bios" if any(begin[:_CODE]) else "uefi")
+    firmware = firmware or _firmware(begin)
     why_not = boots_not(begin, size, firmware)
     if why_not is not None:
         raise Mistake(f"{image}: {why_not}")
@@ -89,6 +90,36 @@ def check_disk(image: Path, user: int, firmware: str | None = None, *, whole: bo
         if others:
             raise Mistake(f"{image}: is for another architecture: UEFI finds {', '.join(others)}, and not {OURS}")
     return firmware
+
+
+def check_beginning(image: Path) -> None:
+    """What a disk image's first bytes show, for where nothing is there that reads more. Raises Mistake."""
+    kind = _kind_of(image)
+    try:
+        with image.open("rb") as file:
+            begin = file.read(2 * _SECTOR)
+            size = os.fstat(file.fileno()).st_size
+    except OSError as error:
+        raise Mistake(f"{image}: {error.strerror}") from None
+    if kind == "qcow2":
+        why_not = None if begin.startswith(_QCOW2) else "cannot be read as qcow2 (it does not begin as one)"
+    else:
+        why_not = boots_not(begin, size, _firmware(begin))
+    if why_not is not None:
+        raise Mistake(f"{image}: {why_not}")
+
+
+def _kind_of(image: Path) -> str:
+    """The format of a disk image that is there. Raises Mistake."""
+    kind = disk_format(image)
+    if not image.is_file():
+        raise Mistake(f"{image}: {'is no file' if image.exists() else 'there is no such file'}")
+    return kind
+
+
+def _firmware(begin: bytes) -> str:
+    """By which a PC boots from a disk that begins so, if it does."""
+    return "bios" if any(begin[:_CODE]) else "uefi"
 
 
 def boots_not(begin: bytes, size: int, firmware: str) -> str | None:

@@ -19,6 +19,8 @@ from tailrace.errors import Failure, Mistake
 from tailrace.functions import agent, saved, transfer
 from tailrace.functions.acceleration import acceleration
 from tailrace.functions.disks import (
+    DISK_PROGRAMS,
+    check_beginning,
     check_disk,
     check_overlay,
     disk_format,
@@ -160,6 +162,27 @@ class InMachine(Starter):
     def check_image(self, kind: str | None, image: str, settings: Sequence[str]) -> None:
         _check_image(kind, image, settings, whole=False)
 
+    def check_image_file(self, kind: str | None, image: str, settings: Sequence[str]) -> None:
+        if kind is not None:
+            if os.geteuid() == 0:  # an image of Tailrace's own is root's
+                machine_image(image)
+            return
+        if not _visible(Path(image)):
+            return
+        try:
+            user = qemu_user()
+            for program in DISK_PROGRAMS:
+                system_program(program)
+        except Mistake:
+            check_beginning(Path(image))
+        else:
+            check_disk(Path(image), user, _by_name(settings).get("firmware"), whole=False)
+
+    def check_files(self, settings: Sequence[str]) -> None:
+        path = _by_name(settings).get("user-data")
+        if path is not None and _visible(Path(path)) and not Path(path).is_file():
+            raise Mistake(f"seed.user_data: {path}: {'is no file' if Path(path).exists() else 'there is no such file'}")
+
     def check_whole_image(self, kind: str | None, image: str, settings: Sequence[str]) -> None:
         _check_image(kind, image, settings, whole=True)
 
@@ -254,6 +277,11 @@ class InMachine(Starter):
             return False
         statuses = _ENDED.findall(said)
         return bool(statuses[-1] == "0" if statuses else _POWERED_OFF in said)
+
+
+def _visible(path: Path) -> bool:
+    """Whether this user sees what is there, if anything is: an ordinary one only makes plans of machines."""
+    return os.geteuid() == 0 or (os.access(path.parent, os.X_OK) and (not path.exists() or os.access(path, os.R_OK)))
 
 
 def _check_image(kind: str | None, image: str, settings: Sequence[str], *, whole: bool) -> None:

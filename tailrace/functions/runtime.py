@@ -279,6 +279,15 @@ class Starter(Runtime, ABC):
         with the cure."""
         del kind, image, settings
 
+    def check_image_file(self, kind: str | None, image: str, settings: Sequence[str]) -> None:
+        """As `check_image`, as far as the image's own file shows it where this machine lacks what it needs. Raises
+        Failure, Mistake with the cure."""
+        del kind, image, settings
+
+    def check_files(self, settings: Sequence[str]) -> None:
+        """Whether the other files that a spec names are there. Raises Mistake, which begins with the key."""
+        del settings
+
     def check_whole_image(self, kind: str | None, image: str, settings: Sequence[str]) -> None:
         """As `check_image`, and whether the image is whole, which may take long. Raises Failure, Mistake with the
         cure."""

@@ -4,7 +4,7 @@ anything starts. Any thread."""
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 
 from tailrace.errors import Mistake, Refused
@@ -12,18 +12,23 @@ from tailrace.functions.runtimes import STARTERS
 from tailrace.plan.planned import Plan
 
 
-def look_for_images(plan: Plan, names: Collection[str]) -> None:
-    """Finds images that functions name and this machine lacks, by a short look; leaves out those of a runtime that it
-    lacks, too. Raises Failure, Refused."""
-    has: set[str] = set()
-    for runtime in {each.runs for each in _with_images(plan, names)}:
-        with suppress(Mistake):
+def look_for_images(plan: Plan, names: Collection[str]) -> list[str]:
+    """Finds images and files that functions name and this machine lacks, by a short look, and says what was not looked
+    at: of a runtime that it lacks, only files are. Raises Failure, Refused."""
+    lacks: dict[str, Mistake] = {}
+    for runtime in dict.fromkeys(each.runs for each in plan.started if each.name in names and not each.arrives):
+        try:
             STARTERS[runtime].check_by_looking()
-            has.add(runtime)
+        except Mistake as mistake:
+            lacks[runtime] = mistake
+    _check_files(plan, names)
     for each in _with_images(plan, names):
-        if each.runs in has:
-            with _about_image(each):
+        with _about_image(each):
+            if each.runs in lacks:
+                STARTERS[each.runs].check_image_file(each.kind, each.image, each.settings)
+            else:
                 STARTERS[each.runs].check_image(each.kind, each.image, each.settings)
+    return [f"not checked whether a {runtime} starts here, nor its image: {why}" for runtime, why in lacks.items()]
 
 
 def check_images(plan: Plan, names: Collection[str]) -> None:
@@ -32,9 +37,20 @@ def check_images(plan: Plan, names: Collection[str]) -> None:
     wanted = _with_images(plan, names)
     for runtime in {each.runs for each in wanted}:
         STARTERS[runtime].check()
+    _check_files(plan, names)
     for each in wanted:
         with _about_image(each):
             STARTERS[each.runs].check_whole_image(each.kind, each.image, each.settings)
+
+
+def _check_files(plan: Plan, names: Collection[str]) -> None:
+    """Finds files, other than images, that functions name and that are not there. Raises Refused."""
+    for each in plan.started:
+        if each.name in names and not each.arrives:
+            try:
+                STARTERS[each.runs].check_files(each.settings)
+            except Mistake as mistake:
+                raise Refused(f"functions.{each.function}.{mistake}") from None
 
 
 @dataclass(frozen=True)

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
@@ -82,10 +82,15 @@ def until_claimed(change: Callable[[], T]) -> T:
     return change()
 
 
-def look_ahead(folder: Path, plan: Plan) -> None:
-    """Finds what a plan names and this machine lacks, as `bring_up` would; looks only. Raises Refused."""
+def look_ahead(folder: Path, plan: Plan) -> Plan:
+    """Finds what a plan names and this machine lacks, as `bring_up` would; looks only. The plan, with notes of what
+    could not be looked at. Raises Refused."""
     Node.of(State(folder, Record(boot="")), plan, logs=folder / "logs", tied=False).check_named()
-    look_for_images(plan, [each.name for each in plan.started])
+    return _noted(plan, look_for_images(plan, [each.name for each in plan.started]))
+
+
+def _noted(plan: Plan, notes: Sequence[str]) -> Plan:
+    return replace(plan, notes=(*plan.notes, *notes))
 
 
 def _start(state: State, plan: Plan, spec: str, again: str) -> Raised:
@@ -349,8 +354,7 @@ def propose(folder: Path, make: PlanMaker) -> Proposal:
     record = peek(folder) if (folder / "state.json").exists() else None
     if record is None or not record.things:
         check_no_strays(folder)
-        plan = make(None)
-        look_ahead(folder, plan)
+        plan = look_ahead(folder, make(None))
         wanted = difference(None, plan, running={}, instances={}, alive=(), sockets=folder / "sockets")
         return Proposal(None, plan, wanted)
     check_up(folder, record)
@@ -360,9 +364,10 @@ def propose(folder: Path, make: PlanMaker) -> Proposal:
         proposal = _proposal(node, make(node.plan))
         if not proposal.wanted.fixed:
             _check_new_ports(node, proposal.plan)
-            look_for_images(proposal.plan, proposal.wanted.start)
+            notes = look_for_images(proposal.plan, proposal.wanted.start)
             check_free(node.state, node.plan, proposal.plan, pages=proposal.pages)
             node.fabric.check(proposal.wanted.config)
+            return replace(proposal, plan=_noted(proposal.plan, notes))
         return proposal
     finally:
         node.fabric.close()

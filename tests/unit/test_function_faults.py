@@ -366,7 +366,52 @@ def test_what_functions_live_in_is_missed_before_their_images(tmp_path: Path, mo
     made = plan_in(tmp_path, "one: {kind: skeleton, runs: machine, image: nothing}", "one")
     with pytest.raises(Mistake, match="machines are started by root: run as root, or use `runs: process`"):
         images.check_images(made, ["one"])
-    images.look_for_images(made, ["one"])
+    (note,) = images.look_for_images(made, ["one"])
+    assert note.startswith("not checked whether a machine starts here, nor its image: machines are started by root")
+
+
+NONE, GARBAGE = None, b"MZ" + bytes(4096)
+ARM = bytes(446) + b"\0\0\0\0\x83" + bytes(59) + b"\x55\xaa" + bytes(4096)
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "said"),
+    [
+        ("one.raw", NONE, "one.raw: there is no such file"),
+        ("one.raw", GARBAGE, "one.raw: is no disk that boots: its first sector has no signature"),
+        (
+            "one.raw",
+            ARM,
+            "one.raw: no PC boots from it: there is neither boot code for a BIOS nor a partition for UEFI",
+        ),
+        ("one.qcow2", GARBAGE, r"one.qcow2: cannot be read as qcow2 \(it does not begin as one\)"),
+    ],
+)
+def test_a_disk_is_looked_at_also_where_libvirt_and_qemu_are_missing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, content: bytes | None, said: str
+) -> None:
+    if content is not None:
+        (tmp_path / name).write_bytes(content)
+    monkeypatch.setattr(programs, "find_system_program", lambda _: None)
+    made = plan_in(tmp_path, f"one: {{runs: machine, image: {name}}}", "one")
+    with pytest.raises(Refused, match=f"functions.one.image: .*{said}"):
+        images.look_for_images(made, ["one"])
+    boots = bytes([0xEB]) + ARM[1:]
+    (tmp_path / "one.raw").write_bytes(boots)
+    made = plan_in(tmp_path, "one: {runs: machine, image: one.raw, seed: {user_data: more.yaml}}", "one")
+    with pytest.raises(Refused, match=r"functions.one.seed.user_data: .*/more.yaml: there is no such file"):
+        images.look_for_images(made, ["one"])
+    (tmp_path / "more.yaml").write_text("#cloud-config\n")
+    (note,) = images.look_for_images(made, ["one"])
+    assert "not checked whether a machine starts here" in note and "is missing; install it" in note
+
+
+def test_without_podman_a_plan_says_what_was_not_checked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(container, "own_program", lambda name: name)
+    monkeypatch.setattr(programs, "find_system_program", lambda _: None)
+    made = plan_in(tmp_path, "one: {runs: container, image: 'registry/fw:3'}", "one")
+    (note,) = images.look_for_images(made, ["one"])
+    assert note.startswith("not checked whether a container starts here, nor its image: podman is missing; install it")
 
 
 def test_an_image_of_many_functions_is_checked_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
