@@ -16,6 +16,7 @@ import re
 import subprocess
 import tarfile
 import tempfile
+import time
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass
@@ -47,6 +48,7 @@ _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 _TAKEN = ("disks", "kvm.json", "packages", "snapshots")
 """What is beside the images."""
 _REPOSITORY = "localhost/tailrace-vnf"
+_KEPT_SECONDS = 3600.0
 _MODULES = (
     "virtio_pci",
     "virtio_net",
@@ -199,8 +201,8 @@ def _digest(path: Path) -> str | None:
 
 
 def container_image() -> str:
-    """The name of the image of Tailrace's functions in podman's store; makes it where it is not there yet. Raises
-    Failure, Mistake."""
+    """The name of the image of Tailrace's functions in podman's store; makes it where it is not there yet, and removes
+    those of earlier builds that no container has. Raises Failure, Mistake."""
     program = own_program(NAME)
     files = {f"/{NAME}": program, **by_name(visible_libraries(program, _PORTS))}
     stats = {name: found.stat() for name, found in sorted(files.items()) if isinstance(found, Path)}
@@ -212,7 +214,20 @@ def container_image() -> str:
         layer = Path(folder, "layer.tar")
         write_layer(layer, files)
         podman("import", "--quiet", "--change", f'ENTRYPOINT ["/{NAME}"]', str(layer), image)
+    with suppress(Failure, Mistake, ValueError):  # the new one is there, whatever becomes of these
+        _remove_older(image)
     return image
+
+
+def _remove_older(image: str) -> None:
+    """Removes the images of other builds, but for new ones, from which somebody may be about to start. Raises Failure,
+    ValueError."""
+    found = json.loads(podman("images", "--filter", f"reference={_REPOSITORY}", "--format", "json"))
+    before = time.time() - _KEPT_SECONDS
+    others = {name for each in found if each["Created"] < before for name in each.get("Names") or ()} - {image}
+    for name in sorted(each for each in others if each.startswith(f"{_REPOSITORY}:")):
+        with suppress(Failure):  # a container has it: without force podman keeps it then
+            podman("image", "rm", name)
 
 
 _PORTS = ("vhost-server:",)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import json
 import pwd
 import re
 import signal
@@ -479,6 +480,26 @@ def test_the_chains_of_bench_start_are_sound_and_forward_through_all(place: str)
     plan = make_plan(parse_spec(start.spec_of(place, 3), "s"), cpus=[Cpu(n, core=n) for n in range(8)], real_time=None)
     assert {each.runs for each in plan.started} == {place}
     assert plan.chains[0].through == ("f1", "f2", "f3")
+
+
+def test_images_of_earlier_builds_that_no_container_has_go(monkeypatch: pytest.MonkeyPatch) -> None:
+    now, gone = time.time(), []
+    names = {"new": 0, "old": 7200, "used": 7200, "younger": 60}
+    known = [{"Names": [f"localhost/tailrace-vnf:{each}"], "Created": int(now - age)} for each, age in names.items()]
+    known += [{"Names": None, "Created": 0}, {"Names": ["localhost/other:1"], "Created": 0}]
+
+    def podman(*words: str) -> str:
+        if words[0] == "images":
+            return json.dumps(known)
+        assert words[:2] == ("image", "rm"), words
+        if words[2].endswith("used"):
+            raise Failure("image is in use by a container")
+        gone.append(words[2])
+        return ""
+
+    monkeypatch.setattr(images, "podman", podman)
+    images._remove_older("localhost/tailrace-vnf:new")
+    assert gone == ["localhost/tailrace-vnf:old"]
 
 
 def test_a_stand_in_is_the_emulator_of_machines() -> None:
