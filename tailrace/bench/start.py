@@ -38,7 +38,8 @@ class StartPlan:
 
     times: int = 5
     counts: Mapping[str, int] | None = None
-    """How many functions of each place; 8 processes, 8 containers and one machine unless said."""
+    """How many functions of each place; 8 processes, 8 containers and one machine unless said, with a stand-in one
+    machine."""
     stand_in: bool = False
     """Machines have one for QEMU."""
     warm: bool = False
@@ -54,10 +55,13 @@ class StartPlan:
                 raise Mistake(f"--of {place}={count}: expected 1 to {MOST}")
         if self.warm and self.stand_in:
             raise Mistake("--warm: a stand-in has no state to go on from; expected it without --stand-in")
+        others = ", ".join(place for place in self.chains if place != "machine")
+        if self.stand_in and others:
+            raise Mistake(f"--stand-in: only machines have one, and not {others}; expected --of machine=N")
 
     @property
     def chains(self) -> Mapping[str, int]:
-        return self.counts or {"process": 8, "container": 8, "machine": 1}
+        return self.counts or ({"machine": 1} if self.stand_in else {"process": 8, "container": 8, "machine": 1})
 
     @property
     def total_seconds(self) -> float:

@@ -517,6 +517,9 @@ def test_what_bench_start_cannot_start_is_refused() -> None:
             start.StartPlan(1, counts)
     with pytest.raises(Mistake, match="--warm: a stand-in has no state"):
         start.StartPlan(stand_in=True, warm=True)
+    with pytest.raises(Mistake, match="--stand-in: only machines have one, and not container; expected"):
+        start.StartPlan(counts={"machine": 2, "container": 1}, stand_in=True)
+    assert start.StartPlan(stand_in=True).chains == {"machine": 1}
 
 
 def test_how_long_a_kernel_took_to_boot_is_what_it_says_itself() -> None:
