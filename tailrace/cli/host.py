@@ -234,7 +234,8 @@ def verify(
     \b
     tailrace host verify
 
-    The exit code is 1 if something that was set has been changed, or has gone with a reboot.
+    The exit code is 1 if something that was set has been changed, or has gone with a reboot. `tailrace function verify
+    NAME` checks how a machine is tuned inside.
     """
 
     def work() -> int:

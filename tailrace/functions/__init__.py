@@ -1,1 +1,1 @@
-"""Where a function lives: so far, a sandboxed process."""
+"""Where functions live: in processes, containers, virtual machines, or with somebody else; their images and files."""

@@ -139,7 +139,8 @@ def _machine(function: PlannedFunction, place: Place, machine: Machine) -> Itera
     cell = f"one, with all of it; node {traits.node(place.core)} of the host"
     yield Point("NUMA node", cell, "CPUs and memory are on one" if traits.several_nodes else "the host has one only")
     if function.priority is None and _alone(function) and acceleration.kind == "kvm":
-        yield Point("idle", "the CPU is not given up (cpu-pm)", "the guest's own halt does not leave it")
+        why = "the guest's own halt does not leave it, so KVM's halt polling (halt_poll_ns) has no part"
+        yield Point("idle", "the CPU is not given up (cpu-pm)", why)
     elif function.priority is None and _alone(function):
         yield Point("idle", "its function polls, and never halts", "", "cpu-pm, which is KVM's")
     else:
