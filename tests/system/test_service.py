@@ -7,6 +7,7 @@ import os
 import select
 import signal
 import socket
+import struct
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -17,7 +18,7 @@ from typing import Any
 import pytest
 from clean_machine import PLAIN, things
 from dying_service import answers, dying_service
-from front_end import RECEIVES, FrontEnd
+from front_end import RECEIVES, RING_AT, SENDS, FrontEnd
 from running_node import Command, kill_all, needs_a_node, wait_until
 from test_apply import BASE, HEAVIER, MORE, Traffic, planned
 from test_up_resumes import configuration, kill_switch, process
@@ -532,3 +533,23 @@ def test_events_are_written_as_they_are_described(command: Command) -> None:
     seen = [(each["kind"], each["about"]) for each in events(command)]
     assert ("switch.up", "switch") in seen and ("function.up", "first") in seen and ("port.up", "first.0") in seen
     assert ("node.up", "") in seen
+
+
+def test_a_guest_that_breaks_a_rule_and_a_change_are_told_as_they_happen(command: Command) -> None:
+    text = LEFT.format(policy="drop")
+    command("up", command.spec(text))
+    left, right = guests(command)
+    with listening(command) as event:
+        # Its index runs away.
+        struct.pack_into("<H", left.memory, RING_AT[SENDS] + 0x4000 + 2, 5000)
+        left.kicks(SENDS)
+        found = event("port.quarantined")
+        why = next(each["reason"] for each in command.status()["ports"] if each["name"] == "c")
+        assert (found["about"], found["level"], found["details"]["why"]) == ("c", "alarm", why)
+        other = command.spec(text.replace("d: }", "d: , e: }"), "other.yaml")
+        command("apply", other)
+        found = event("version.applied")
+        assert found["details"]["version"] == command.status()["version"]
+        assert found["details"]["spec"].endswith("other.yaml")
+    for guest in (left, right):
+        guest.end()
