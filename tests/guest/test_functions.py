@@ -5,6 +5,8 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import re
+import shutil
 import signal
 import subprocess
 from collections.abc import Iterator
@@ -378,13 +380,22 @@ def test_a_missing_or_truncated_image_is_named_and_nothing_is_left(command: Comm
     assert not command.state.exists() or not (command.state / "state.json").exists()
 
 
-def test_a_machine_that_does_not_boot_is_told_with_its_last_words(command: Command) -> None:
-    """Too little memory for the kernel to unpack its initramfs beside the function's huge pages."""
+def test_a_machine_that_does_not_boot_is_told_with_its_last_words(command: Command, images: Path) -> None:
+    """Its kernel finds no system in what it is given, and says last where it was (dump_kernel_offset())."""
+    broken = images / "broken"
+    shutil.copytree(images / "tailrace", broken)
+    manifest = json.loads((broken / "image.json").read_text())
+    (broken / "initramfs").write_bytes(b"no archive")
+    manifest["digests"]["initramfs"] = hashlib.sha256(b"no archive").hexdigest()
+    (broken / "image.json").write_text(json.dumps(manifest))
     spec = command.spec(
-        "functions: {first: {kind: skeleton, runs: machine, memory: 128MiB}}\n"
+        "functions: {first: {kind: skeleton, runs: machine, image: broken}}\n"
         "chains: {voice: [tester.a, first, tester.b]}\n",
-        "small.yaml",
+        "broken.yaml",
     )
-    done = command("up", spec, status=None)
-    assert done.returncode != 0 and "first" in done.stderr, done.stderr
+    try:
+        said = command("up", spec, status=1).stderr
+    finally:
+        shutil.rmtree(broken)
+    assert re.search(r"the function first ended \(\[.*\| \[[^]]+\] Kernel Offset: ", said), said
     assert machines() == []
