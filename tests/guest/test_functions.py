@@ -212,6 +212,29 @@ def test_what_is_killed_is_started_again(node: Command, name: str) -> None:
     )
 
 
+@pytest.mark.parametrize("name", ["second", pytest.param("first", marks=pytest.mark.whole)])
+def test_a_change_replicas_and_a_stop_are_alike_wherever_it_lives(node: Command, name: str) -> None:
+    """Of a machine each is a boot."""
+    there = {"first": machines, "second": containers}[name]
+    (only,) = there()
+    more = MIXED.replace(f"  {name}: {{", f"  {name}: {{memory: 300MiB, ")
+    assert f"process {name}" in node("apply", node.spec(more, "more.yaml")).stdout
+    (other,) = there()
+    assert other != only
+    assert f"process {name}" in node("rollback").stdout
+    assert other not in there() and len(there()) == 1
+    node("scale", name, "2")
+    assert len(there()) == 2
+    shown = next(each for each in node.status()["functions"] if each["name"] == name)
+    assert [each["state"] for each in shown["replicas"]] == ["active", "active"]
+    node("scale", name, "1")
+    assert len(there()) == 1
+    node("function", "stop", name)
+    assert there() == []
+    node("function", "start", name)
+    assert len(there()) == 1 and node.status()["state"] == "up"
+
+
 def test_down_leaves_nothing(node: Command) -> None:
     node("down")
     assert machines() == [] and containers() == []
