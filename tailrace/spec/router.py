@@ -24,6 +24,14 @@ _PORTS: tuple[PortName, ...] = ("port0", "port1")
 _TABLES = 160 << 20
 _IPV4_ROUTE, _IPV6_ROUTE = 640, 3700
 
+Address = ipaddress.IPv4Address | ipaddress.IPv6Address
+Net = ipaddress.IPv4Network | ipaddress.IPv6Network
+#: Where no frame is forwarded to by a route (RFC 1812, 5.3.7; RFC 6890; RFC 4291, 2.5 and 2.7).
+_NOWHERE: tuple[Net, ...] = tuple(
+    ipaddress.ip_network(each)
+    for each in ("0.0.0.0/8", "127.0.0.0/8", "224.0.0.0/4", "240.0.0.0/4", "::/127", "fe80::/10", "ff00::/8")
+)
+
 
 def _interface(value: Any) -> str:
     """10.0.0.1/24"""
@@ -129,37 +137,104 @@ class Router(Settings):
         del standby
         return f"{replicas} replicas would have the same addresses; expected 1" if replicas > 1 else None
 
+    def warnings(self) -> Iterator[str]:
+        for version, room in ((4, self.ipv4_routes), (6, self.ipv6_routes)):
+            number = sum(ipaddress.ip_network(each).version == version for each in self.routes)
+            if number > room:
+                yield (
+                    f"{number} IPv{version} routes are more than ipv{version}_routes has room for ({room}), so the "
+                    f"kernel forwards all of IPv{version}"
+                )
+
     def problems(self) -> Iterator[tuple[Location, str]]:
         owners: dict[str, str] = {}
+        networks: dict[Net, str] = {}
         for port in _PORTS:
             for text in getattr(self, port):
-                address = str(ipaddress.ip_interface(text).ip)
+                found = ipaddress.ip_interface(text)
+                address = str(found.ip)
                 if address in owners:
                     yield (port,), f"{address} is an address of {owners[address]} already; expected each once"
+                elif networks.get(found.network, port) != port:
+                    yield (
+                        (port,),
+                        f"{found.network} is the network of {networks[found.network]} too, so it would not be known "
+                        "at which port a neighbour is; expected another one",
+                    )
                 owners.setdefault(address, port)
+                networks.setdefault(found.network, port)
         for address in self.neighbours:
             if address in owners or self._port_of(address) is None:
                 yield (
                     ("neighbours", address),
                     f"{address} is no other address in a prefix of a port; expected that of a neighbour",
                 )
+            elif whole := self._whole(address):
+                yield ("neighbours", address), f"{address} is {whole}; expected that of a neighbour"
         for prefix, hops in self.routes.items():
-            for hop in hops:
-                if ipaddress.ip_address(hop).version != ipaddress.ip_network(prefix).version:
-                    yield ("routes", prefix), f"{hop} is of another IP version than {prefix}; expected one of the same"
-                elif hop in owners:
-                    yield ("routes", prefix), f"{hop} is the router's own ({owners[hop]}); expected a neighbour's"
-                elif self._port_of(hop) is None:
-                    known = ", ".join([*self.port0, *self.port1]) or "none, because no port has an address"
-                    yield (
-                        ("routes", prefix),
-                        f"{hop} is in no prefix of a port, so it is not known how to reach it; expected one of {known}",
-                    )
+            for why in self._problems_of(ipaddress.ip_network(prefix), hops, owners, networks):
+                yield ("routes", prefix), why
+
+    def _problems_of(
+        self, prefix: Net, hops: list[str], owners: dict[str, str], networks: dict[Net, str]
+    ) -> Iterator[str]:
+        """What is wrong with a route."""
+        nowhere = [each for each in _NOWHERE if each.version == prefix.version and each.supernet_of(prefix)]  # type: ignore[arg-type]
+        if nowhere:
+            yield f"frames to {nowhere[0]} are never forwarded; expected another prefix"
+        if prefix in networks:
+            yield (
+                f"{prefix} is the network of {networks[prefix]}, whose neighbours are reached directly; expected "
+                "another prefix"
+            )
+        for place, hop in enumerate(hops):
+            if ipaddress.ip_address(hop).version != prefix.version:
+                yield f"{hop} is of another IP version than {prefix}; expected one of the same"
+            elif hop in owners:
+                yield f"{hop} is the router's own ({owners[hop]}); expected a neighbour's"
+            elif self._port_of(hop) is None:
+                known = ", ".join([*self.port0, *self.port1]) or "none, because no port has an address"
+                yield f"{hop} is in no prefix of a port, so it is not known how to reach it; expected one of {known}"
+            elif whole := self._whole(hop):
+                yield f"{hop} is {whole}; expected a neighbour's"
+            elif hop in hops[:place]:
+                yield f"{hop} is named twice; expected each next hop once"
+            elif (by := self._route_of(hop)) is not None:
+                yield (
+                    f"{hop} is a next hop, and {by} another route to it, which the kernel refuses for IPv6; expected "
+                    f"no route to a part of a port's network that has {hop} in it"
+                )
+
+    def _networks(self, address: Address) -> Iterator[tuple[Net, int]]:
+        """Those that hold an address, each with the number of the port that it is of."""
+        for number, port in enumerate(_PORTS):
+            for text in getattr(self, port):
+                network = ipaddress.ip_interface(text).network
+                if address in network:
+                    yield network, number
 
     def _port_of(self, hop: str) -> int | None:
-        """The number of the port that a neighbour is at; None: it is at none."""
-        address = ipaddress.ip_address(hop)
-        for number, port in enumerate(_PORTS):
-            if any(address in ipaddress.ip_interface(text).network for text in getattr(self, port)):
-                return number
+        """The number of the port that a neighbour is at: of the longest prefix. None: it is at none."""
+        found = max(self._networks(ipaddress.ip_address(hop)), key=lambda each: each[0].prefixlen, default=None)
+        return None if found is None else found[1]
+
+    def _whole(self, text: str) -> str | None:
+        """What an address is if no neighbour can have it (RFC 1812, 4.2.2.11; RFC 3021 has pairs of hosts)."""
+        address = ipaddress.ip_address(text)
+        for network, _ in self._networks(address):
+            if network.version == 4 and network.prefixlen < network.max_prefixlen - 1:
+                if address == network.broadcast_address:
+                    return f"the address of all in {network}"
+                if address == network.network_address:
+                    return f"the address of the whole network {network}"
         return None
+
+    def _route_of(self, hop: str) -> str | None:
+        """The route by which Linux would look for a next hop of IPv6, where its port's network is wider: then it is
+        refused (ip6_route_check_nh() in net/ipv6/route.c)."""
+        address = ipaddress.ip_address(hop)
+        if address.version == 4:
+            return None
+        own = max(network.prefixlen for network, _ in self._networks(address))
+        routes = (ipaddress.ip_network(each) for each in self.routes)
+        return next((str(each) for each in routes if address in each and each.prefixlen > own), None)

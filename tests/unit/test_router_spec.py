@@ -57,10 +57,32 @@ def test_stations_reach_the_namespace_with_the_ports_that_they_are_at() -> None:
     )
 
 
-@pytest.mark.parametrize("address", ["10.0.0.1", "192.0.2.1"])
-def test_a_neighbour_is_another_one_in_a_network_of_a_port(address: str) -> None:
-    with pytest.raises(Mistake, match=f"{address} is no other address"):
+@pytest.mark.parametrize(
+    ("address", "said"),
+    [
+        ("10.0.0.1", "is no other address"),
+        ("192.0.2.1", "is no other address"),
+        ("10.0.0.0", "is the address of the whole network 10.0.0.0/24"),
+        ("10.0.1.255", "is the address of all in 10.0.1.0/24"),
+    ],
+)
+def test_a_neighbour_is_another_one_in_a_network_of_a_port(address: str, said: str) -> None:
+    with pytest.raises(Mistake, match=f"{address} {said}"):
         plan(edge(f"{PORTS}, neighbours: {{{address}: '02:00:00:00:00:0b'}}"))
+
+
+def test_a_neighbour_is_at_the_port_of_the_longest_prefix() -> None:
+    ports = "port0: 10.0.0.1/8, port1: 10.0.1.1/24"
+    (function,) = plan(edge(f"{ports}, routes: {{0.0.0.0/0: [10.0.1.2, 10.0.2.255]}}")).functions
+    assert function.network is not None
+    assert function.network.routes == (Route("0.0.0.0/0", (("10.0.1.2", 1), ("10.0.2.255", 0))),)
+
+
+def test_more_routes_than_there_is_room_for_are_a_note() -> None:
+    routes = "routes: {10.2.0.0/16: 10.0.1.2, 10.3.0.0/16: 10.0.1.2, 'fd00:2::/32': 'fd00:1::2'}"
+    notes = plan(edge(f"{PORTS}, {routes}, ipv4_routes: 1, ipv6_routes: 1")).notes
+    said = "edge: 2 IPv4 routes are more than ipv4_routes has room for (1), so the kernel forwards all of IPv4"
+    assert [each for each in notes if each.startswith("edge: ")] == [said]
 
 
 def test_its_tables_have_room_beside_the_buffers() -> None:
@@ -111,6 +133,22 @@ def test_its_sandbox_is_in_its_namespace_without_capabilities() -> None:
         (edge(f"{PORTS}, routes: {{10.2.0.0/16: 10.9.0.1}}"), r"10\.9\.0\.1 is in no prefix of a port"),
         (edge(f"{PORTS}, routes: {{10.2.0.0/16: 'fd00:1::2'}}"), "fd00:1::2 is of another IP version"),
         (edge(f"{PORTS}, routes: {{10.2.0.0/16: 10.0.1.1}}"), r"10\.0\.1\.1 is the router's own .port1."),
+        (
+            edge(f"{PORTS}, routes: {{10.2.0.0/16: 10.0.1.255}}"),
+            r"10\.0\.1\.255 is the address of all in 10\.0\.1\.0/24",
+        ),
+        (edge(f"{PORTS}, routes: {{10.2.0.0/16: 10.0.1.0}}"), r"10\.0\.1\.0 is the address of the whole network"),
+        (edge(f"{PORTS}, routes: {{10.2.0.0/16: [10.0.1.2, 10.0.1.2]}}"), r"10\.0\.1\.2 is named twice"),
+        (edge(f"{PORTS}, routes: {{10.0.1.0/24: 10.0.1.9}}"), r"10\.0\.1\.0/24 is the network of port1"),
+        (edge(f"{PORTS}, routes: {{127.1.0.0/16: 10.0.1.2}}"), r"frames to 127\.0\.0\.0/8 are never forwarded"),
+        (edge(f"{PORTS}, routes: {{224.0.0.0/4: 10.0.1.2}}"), r"frames to 224\.0\.0\.0/4 are never forwarded"),
+        (edge(f"{PORTS}, routes: {{'ff05::/16': 'fd00:1::2'}}"), "frames to ff00::/8 are never forwarded"),
+        (edge(f"{PORTS}, routes: {{'::1/128': 'fd00:1::2'}}"), "frames to ::/127 are never forwarded"),
+        (
+            edge(f"{PORTS}, routes: {{'fd00:1::2/128': 'fd00:1::2'}}"),
+            "fd00:1::2/128 another route to it, which the kernel",
+        ),
+        (edge("port0: 10.0.0.1/24, port1: 10.0.0.2/24"), r"10\.0\.0\.0/24 is the network of port0 too"),
         (edge("port0: 10.0.0.1/24, port1: 10.0.0.1/24"), r"10\.0\.0\.1 is an address of port0 already"),
         (edge("rotues: {}"), "unknown key 'rotues'.*did you mean routes"),
         (edge("ipv4_routes: 0"), "ipv4_routes"),
