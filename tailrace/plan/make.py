@@ -358,14 +358,20 @@ def _check_shared_out(plan: Plan, name: str, first: PlannedFunction, ports: Iter
 def _shared_prefixes(spec: Spec, used: Sequence[str]) -> list[str]:
     """Functions that stand for the same addresses: allowed, as their networks may be apart."""
     own = {
-        name: [ipaddress.IPv4Network(each) for each in spec.functions[name].own_settings.stands_for()] for name in used
+        name: [ipaddress.ip_network(each) for each in spec.functions[name].own_settings.stands_for()] for name in used
     }
+
+    def shown(prefix: ipaddress.IPv4Network | ipaddress.IPv6Network) -> str:
+        single = prefix.prefixlen == prefix.max_prefixlen
+        return str(prefix.network_address) if single else f"addresses of {prefix}"
+
     return [
-        f"{one} and {other} both stand for addresses of {max(a, b, key=lambda each: each.prefixlen)}: an answer "
-        "reaches one of them only, unless their networks are apart"
+        f"{one} and {other} both stand for {shown(least)}: what is sent there reaches one of them only, unless their "
+        "networks are apart"
         for one, other in combinations(own, 2)
-        for a, b in product(own[one], own[other])
-        if a.overlaps(b)
+        for pair in product(own[one], own[other])
+        for wide, least in [sorted(pair, key=lambda each: each.prefixlen)]
+        if wide.version == least.version and least.network_address in wide
     ]
 
 

@@ -168,6 +168,10 @@ class Balancer(Following):
             **({"secret": self.secret} if self.secret else {}),
         }
 
+    def stands_for(self) -> tuple[str, ...]:
+        own = [*(service.address for service in self.services.values()), *(self.source or ())]
+        return tuple(str(ipaddress.ip_network(each)) for each in dict.fromkeys(own))
+
     def refuses(self, replicas: int, standby: int) -> str | None:
         if replicas - standby > 1:
             return (
@@ -186,6 +190,9 @@ class Balancer(Following):
             versions = [_version(each) for each in getattr(self, key) or ()]
             if len(set(versions)) < len(versions):
                 yield (key,), f"two addresses of IPv{versions[0]}; expected one of each IP version"
+        for each in self.gateway or ():
+            if each in (self.source or ()):
+                yield ("gateway",), f"{each} is the source too; expected the address of a router"
         number = sum(len(service.back_ends) for service in self.services.values())
         if number > MOST_BACK_ENDS:
             yield ("services",), f"{number} back ends; expected at most {MOST_BACK_ENDS} of all services"
@@ -204,6 +211,8 @@ class Balancer(Following):
                 )
             if service.address in (self.source or ()):
                 yield ("services", name, "address"), f"{service.address} is the source too; expected another address"
+            if service.address in (self.gateway or ()):
+                yield ("services", name, "address"), f"{service.address} is the gateway too; expected another address"
             if service.address in ends:
                 yield (
                     ("services", name, "address"),

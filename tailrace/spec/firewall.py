@@ -6,7 +6,7 @@ from __future__ import annotations
 import ipaddress
 import json
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from functools import cached_property
 from itertools import product
 from typing import Annotated, Any, Literal
@@ -26,6 +26,22 @@ MOST_ENTRIES = 1 << 16
 _MOST_TEXT = (4 << 20) - 1024
 #: The IP version of protocols that have one.
 _VERSIONS = {PROTOCOLS["icmp"]: 4, PROTOCOLS["icmpv6"]: 6}
+
+
+def _networks(*texts: str) -> tuple[Network, ...]:
+    return tuple(ipaddress.ip_network(each) for each in texts)
+
+
+Network = ipaddress.IPv4Network | ipaddress.IPv6Network
+#: What no frame that reaches the rules is from or to (martian4(), martian6() in dataplane/functions/inspect.c). From
+#: 0.0.0.0 asks who has no address yet.
+_MARTIANS: dict[str, tuple[Network, ...]] = {
+    "from": (
+        *ipaddress.IPv4Network("0.0.0.0/8").address_exclude(ipaddress.IPv4Network("0.0.0.0")),
+        *_networks("127.0.0.0/8", "224.0.0.0/3", "::1", "ff00::/8"),
+    ),
+    "to": _networks("0.0.0.0/8", "127.0.0.0/8", "::/127"),
+}
 
 
 def _address(value: Any) -> str:
@@ -92,7 +108,11 @@ class Firewall(Following):
             elif before is not None:
                 before.add(numbers[by])
         for number, by_rules in found.items():
-            if by_rules:
+            why = [_never(part) for part in self._parts[number]]
+            if all(why):
+                frames = f"frames {why[0]} are dropped before any rule"
+                yield f"the rule {self._name(number)!r} never counts, because {frames}"
+            elif by_rules:
                 names = " and ".join(f"{self._name(each)!r}" for each in sorted(by_rules))
                 yield f"the rule {self._name(number)!r} never counts, because {names} before it fits all that it fits"
 
@@ -170,3 +190,20 @@ class Firewall(Following):
             ]
             for rule in self.rules
         ]
+
+
+def _never(part: hidden.Part) -> str | None:
+    """Which frames they would have to be that a part of a rule fits, if none reaches it."""
+    for word, text in (("from", part.source), ("to", part.destination)):
+        if text is not None and _within(ipaddress.ip_network(text), _MARTIANS[word]):
+            return f"{word} {text}"
+    if part.source is not None and part.source == part.destination:
+        network = ipaddress.ip_network(part.source)
+        if network.prefixlen == network.max_prefixlen:
+            return f"from {network.network_address} to itself"
+    return None
+
+
+def _within(inner: Network, outer: Iterable[Network]) -> bool:
+    first, last = inner.network_address, inner.broadcast_address
+    return any(each.version == inner.version and first in each and last in each for each in outer)

@@ -101,6 +101,11 @@ def test_what_is_written_reads_back_the_same() -> None:
         (balancer(service(address="192.0.2.0/24")), "is no address; expected an IPv4 or IPv6 address"),
         (balancer(service(address="224.0.0.1")), "an address that no host has"),
         (balancer(service(address="10.0.0.9")), "10.0.0.9 is the source too"),
+        (balancer(service(address="10.0.0.1"), own=f"{SOURCE}, gateway: 10.0.0.1"), "10.0.0.1 is the gateway too"),
+        (
+            balancer(service(), own=f"{SOURCE}, gateway: 10.0.0.9"),
+            "10.0.0.9 is the source too; expected the address of a",
+        ),
         (balancer(service(address="10.0.0.2")), "that of a back end of 'web'"),
         (balancer(service(), service("also")), "tcp 192.0.2.1:80 is that of service 'web' already"),
         (balancer(service(ends="back_ends: []")), "back_ends"),
@@ -126,6 +131,22 @@ def test_what_is_wrong_is_said(text: str, said: str) -> None:
 
 def test_services_of_mode_direct_may_share_back_ends() -> None:
     parse_spec(balancer(service("a", "192.0.2.1", "mode: direct"), service("b", "192.0.2.2", "mode: direct")), "s")
+
+
+def test_two_that_stand_for_the_same_address_are_told() -> None:
+    second = service("b", ends="back_ends: [10.0.0.3]", port=81)
+    other = f"kind: balancer, balancer: {{source: 10.0.0.8, services: {{{second}}}}}"
+    text = balancer(
+        service(),
+        service("six", "2001:db8::1", ends="back_ends: ['2001:db8::2']"),
+        own="source: [10.0.0.9, '2001:db8::9']",
+    )
+    text = text.replace("chains:", f"  other: {{{other}}}\nchains:").replace("lb,", "lb, other,")
+    said = [note for note in plan(text).notes if "stand for" in note]
+    assert said == [
+        "lb and other both stand for 192.0.2.1: what is sent there reaches one of them only, unless their networks are "
+        "apart"
+    ]
 
 
 def test_all_that_is_wrong_is_said_at_once() -> None:

@@ -116,6 +116,33 @@ def test_more_than_the_program_holds_is_refused() -> None:
         parse_spec(fw(*[f"port: port0, source: 10.0.{number}.0/24, {ranges}" for number in range(80)]), "s")
 
 
+@pytest.mark.parametrize(
+    ("rule", "frames"),
+    [
+        ("source: 224.0.0.0/4", "from 224.0.0.0/4"),
+        ("source: 0.1.0.0/16", "from 0.1.0.0/16"),
+        ("source: ['::1', 127.0.0.1]", "from ::1/128"),
+        ("destination: 127.0.0.0/8", "to 127.0.0.0/8"),
+        ("source: 10.0.0.1, destination: 10.0.0.1", "from 10.0.0.1 to itself"),
+    ],
+)
+def test_a_rule_for_frames_that_no_rule_sees_is_warned_of(rule: str, frames: str) -> None:
+    said = f"fw: the rule '1' never counts, because frames {frames} are dropped before any rule"
+    assert warnings(f"action: allow, {rule}") == [said]
+
+
+def test_a_rule_of_which_some_frames_come_is_not_warned_of() -> None:
+    for rule in (
+        "source: [224.0.0.0/4, 10.0.0.1]",
+        "source: 0.0.0.0",
+        "source: 0.0.0.0/0",
+        "destination: 224.0.0.0/4",
+        "destination: 'ff02::/16'",
+        "source: 10.0.0.0/24, destination: 10.0.0.0/24",
+    ):
+        assert not warnings(f"action: allow, {rule}")
+
+
 def test_a_rule_that_never_counts_is_warned_of() -> None:
     web = "action: allow, destination: web, protocol: tcp, destination_port: [80, 89]"
     assert warnings(f"name: web, {web}", "action: deny, destination: one, protocol: tcp, destination_port: 80") == [

@@ -104,6 +104,6 @@ def test_two_that_stand_for_the_same_addresses_are_told() -> None:
     own = "kind: nat, nat: {pool: [198.51.100.4/30, 203.0.113.0/28]}"
     text = nat().replace("chains:", f"  other: {{{own}}}\nchains:").replace("gate,", "gate, other,")
     said = [note for note in plan(text).notes if "stand for" in note]
-    apart = "an answer reaches one of them only, unless their networks are apart"
+    apart = "what is sent there reaches one of them only, unless their networks are apart"
     assert said == [f"gate and other both stand for addresses of 198.51.100.4/30: {apart}"]
     assert not any("stand for" in note for note in plan(nat()).notes)
