@@ -3,6 +3,7 @@ on while back ends are drained, end and come back, and that answers of mode dire
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import subprocess
@@ -93,9 +94,11 @@ class Scene:
     right: Host
     command: Command
 
-    def spec(self, drained: str | None = None, connections: int = 65536, queues: int = 1) -> Path:
+    def spec(
+        self, drained: str | None = None, connections: int = 65536, queues: int = 1, runs: str = "process"
+    ) -> Path:
         text = EXAMPLE.read_text().replace("tr-left", self.left.namespace).replace("tr-right", self.right.namespace)
-        text = text.replace("kind: balancer\n", f"kind: balancer\n    cpus: {{most: {queues}}}\n")
+        text = text.replace("kind: balancer\n", f"kind: balancer\n    runs: {runs}\n    cpus: {{most: {queues}}}\n")
         text = text.replace("\n      services:\n", MORE)
         text = text.replace("      secret:", f"      connections: {connections}\n      secret:")
         if drained is not None:
@@ -277,3 +280,14 @@ def test_connections_go_on_in_an_instance_that_replaces_the_balancer(scene: Scen
         assert [port["unkept"] for port in balanced(scene)] == [0, 0]
         scene.command("rollback")
         assert (talk.end(), six.end(), direct.end()) == ends
+
+
+@pytest.mark.usefixtures("second")
+@pytest.mark.requires_program("podman")
+def test_it_lives_in_a_container(scene: Scene) -> None:
+    scene.command("apply", scene.spec(runs="container"))
+    (function,) = json.loads(scene.command("status", "--json").stdout)["functions"]
+    assert function["runs"] == "container"
+    for place, version in enumerate((4, 6)):
+        assert scene.who_answers(VIRTUAL[version]) == {each[place] for each in ENDS.values()}
+    assert scene.states() == {"one": "up", "two": "up"}

@@ -113,6 +113,8 @@ WHOLE = pytest.mark.whole
             "mpps_kernel",
         ),
         pytest.param(("function", "firewall"), ("skeleton", "firewall", "firewall_10000_rules"), "rules", marks=WHOLE),
+        pytest.param(("function", "nat"), ("skeleton", "nat"), "mpps", marks=WHOLE),
+        pytest.param(("function", "balancer"), ("skeleton", "balancer"), "cores", marks=WHOLE),
         pytest.param(("scale", "--of", "guests"), ("2-guests", "64-guests"), "guests", marks=WHOLE),
         pytest.param(("scale", "--of", "chains"), ("1-chains", "1000-chains"), "chains", marks=WHOLE),
         pytest.param(("scale", "--of", "flows"), ("1-flows", "1000000-flows"), "flows", marks=WHOLE),
@@ -124,7 +126,7 @@ WHOLE = pytest.mark.whole
 def test_a_comparison_has_every_side_and_its_ratios(
     tailrace: Path, tmp_path: Path, options: tuple[str, ...], sides: tuple[str, ...], ratios: str
 ) -> None:
-    seconds = "1" if options[0] == "tcp" or "firewall" in options else "0.5"
+    seconds = "1" if options[0] == "tcp" or {"firewall", "nat", "balancer"} & set(options) else "0.5"
     done = bench(tailrace, tmp_path, *options, "--pairs", "1", "--seconds", seconds, "--json")
     assert done.returncode == 0, done.stderr
     result = json.loads(done.stdout)

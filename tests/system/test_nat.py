@@ -195,3 +195,18 @@ def test_connections_keep_their_addresses_when_the_instance_is_replaced(scene: S
 def outside_ends(scene: Scene) -> set[str]:
     """What the outside host sees of the conversation."""
     return set(re.findall(r"198\.51\.100\.\d+:\d+", scene.right.run("ss", "-tn", "state", "established")))
+
+
+@pytest.mark.requires_program("podman")
+def test_it_lives_in_a_container_behind_a_firewall_in_another(scene: Scene) -> None:
+    text = (scene.command.folder / "spec.yaml").read_text()
+    text = re.sub(r"kind: (firewall|nat)\n", r"kind: \1\n    runs: container\n", text)
+    scene.command("apply", scene.command.spec(text, "contained.yaml"))
+    functions = json.loads(scene.command("status", "--json").stdout)["functions"]
+    assert [each["runs"] for each in functions] == ["container", "container", "process"]
+    for version in (4, 6):
+        scene.left.ping_all(scene.right.addresses[version])
+    assert not scene.right.reaches(scene.left.addresses[4], "-W", "1")
+    with serving(scene.left, WEB, "python3", "-m", "http.server", str(WEB)):
+        wait_until(partial(answers, scene.right), 60)
+    assert re.search(r"^web +allow +[1-9]", scene.command("function", "show", "fw").stdout, re.M)

@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import json
 import os
+import time
 from collections.abc import Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, contextmanager
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -101,6 +102,14 @@ def leads(scene: Scene, prefix: str, *to: str) -> bool:
     return sorted(routes(scene, 6 if ":" in prefix else 4).get(prefix, [])) == sorted(to)
 
 
+@contextmanager
+def told_after(what: str) -> Iterator[None]:
+    """Prints how long it took until the fast path leads another way (docs/router.md)."""
+    began = time.monotonic()
+    yield
+    print(f"\n{what}: {time.monotonic() - began:.1f} s")
+
+
 @pytest.mark.whole
 def test_ospf_is_followed_when_a_link_is_lost(scene: Scene) -> None:
     left, right = scene.left, scene.right
@@ -108,7 +117,8 @@ def test_ospf_is_followed_when_a_link_is_lost(scene: Scene) -> None:
     wait_until(partial(leads, scene, f"{FAR}/32", by_left, by_right), SECONDS)  # both ways are as long
     for host, others in ((left, by_right), (right, by_left)):
         host.run("ip", "link", "set", "far", "down")
-        wait_until(partial(leads, scene, f"{FAR}/32", others), SECONDS)
+        with told_after("OSPF, a link of a neighbour's lost"):
+            wait_until(partial(leads, scene, f"{FAR}/32", others), SECONDS)
         wait_until(partial(host.reaches, FAR), SECONDS)
         host.ping_all(FAR)
         host.run("ip", "link", "set", "far", "up")
@@ -123,7 +133,8 @@ def test_bgp_is_followed_in_ipv4_and_ipv6(scene: Scene) -> None:
         (to,) = routes(scene, version)[f"{SERVICE[version]}/{length}"]
         assert to.endswith(" port1")
     right.run("ip", "link", "set", "eth0", "down")
-    wait_until(partial(leads, scene, f"{SERVICE[4]}/32"), SECONDS)
+    with told_after("BGP with a hold time of 3 s, the neighbour's interface down"):
+        wait_until(partial(leads, scene, f"{SERVICE[4]}/32"), SECONDS)
     wait_until(partial(leads, scene, f"{SERVICE[6]}/128"), SECONDS)
     right.run("ip", "link", "set", "eth0", "up")
     right.run("ip", "address", "replace", f"{right.addresses[6]}/64", "dev", "eth0", "nodad")
