@@ -130,6 +130,11 @@ bool router_neighbour_get(uint32_t number, struct router_neighbour *neighbour)
 	return true;
 }
 
+bool router_neighbours_full(void)
+{
+	return nb_neighbours == ROUTER_NEIGHBOURS_MOST;
+}
+
 /* ------- next hops ------- */
 
 static uint32_t *bucket_of(const struct router_hop *hop)

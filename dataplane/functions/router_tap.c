@@ -9,6 +9,7 @@
 #include <sys/eventfd.h>
 #include <sys/ioctl.h>
 #include <sys/uio.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "common/log.h"
@@ -68,9 +69,18 @@ static void give_kernel(struct router_tap *tap, struct rte_mbuf *mbuf)
 	rte_pktmbuf_free(mbuf);
 }
 
+static uint64_t milliseconds(void)
+{
+	struct timespec time;
+
+	clock_gettime(CLOCK_MONOTONIC_COARSE, &time);
+	return (uint64_t)time.tv_sec * 1000 + (uint64_t)time.tv_nsec / 1000000;
+}
+
 /* Returns whether there was anything. */
 static bool give_turn(struct router_tap *tap)
 {
+	const uint64_t now = milliseconds();
 	struct rte_mbuf *mbufs[TURN];
 	bool any = false;
 
@@ -78,7 +88,12 @@ static bool give_turn(struct router_tap *tap)
 		unsigned count = rte_ring_sc_dequeue_burst(tap->to_kernel[class], (void **)mbufs, TURN, NULL);
 
 		for (unsigned i = 0; i < count; i++)
-			give_kernel(tap, mbufs[i]);
+			if (class != ROUTER_OTHERS || router_asked_may(&tap->asked, mbufs[i], now)) {
+				give_kernel(tap, mbufs[i]);
+			} else {
+				tap->unasked[mbufs[i]->port]++;
+				rte_pktmbuf_free(mbufs[i]);
+			}
 		any |= count > 0;
 	}
 	return any;
@@ -317,9 +332,10 @@ void router_tap_describe(const struct router_tap *tap, json_t *into)
 	json_t *list = json_array();
 
 	for (unsigned port = 0; port < ROUTER_PORTS; port++)
-		json_array_append_new(list, json_pack("{s:I, s:I, s:I}", "to_kernel", (json_int_t)tap->given[port],
+		json_array_append_new(list, json_pack("{s:I, s:I, s:I, s:I}", "to_kernel", (json_int_t)tap->given[port],
 						      "from_kernel", (json_int_t)tap->taken[port], "refused",
-						      (json_int_t)tap->refused[port]));
+						      (json_int_t)tap->refused[port], "unasked",
+						      (json_int_t)tap->unasked[port]));
 	json_object_set_new(into, "taps", list);
 	json_object_set_new(into, "netlink",
 			    json_pack("{s:I, s:I, s:I}", "asked", (json_int_t)tap->kernel.nb_asked, "messages",

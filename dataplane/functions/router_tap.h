@@ -20,6 +20,7 @@
 #include <rte_mempool.h>
 #include <rte_ring.h>
 
+#include "router_asked.h"
 #include "router_kernel.h"
 #include "router_prompt.h"
 
@@ -32,9 +33,11 @@ struct router_tap {
 	struct rte_mempool *pool;
 	struct router_kernel kernel;
 	struct router_prompt prompt;
+	struct router_asked asked;
 	_Atomic uint64_t taken[ROUTER_PORTS], given[ROUTER_PORTS], refused[ROUTER_PORTS]; /* refused by the kernel */
-	int wake_fd;									  /* ends this thread's sleep */
-	int forward_fd; /* ends that of who has queue 0 */
+	_Atomic uint64_t unasked[ROUTER_PORTS]; /* dropped: for one more neighbour than may be looked for */
+	int wake_fd;				/* ends this thread's sleep */
+	int forward_fd;				/* ends that of who has queue 0 */
 	_Atomic bool sleeps, quit;
 	bool runs;
 	pthread_t thread;

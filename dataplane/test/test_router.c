@@ -294,6 +294,15 @@ static const char *text(const json_t *of, const char *name)
 	return json_string_value(json_object_get(of, name));
 }
 
+static bool may(struct router_asked *asked, uint32_t destination, uint64_t now)
+{
+	struct rte_mbuf *mbuf = udp4(0x0a000002, destination, 1, 64);
+	const bool may = router_asked_may(asked, mbuf, now);
+
+	rte_pktmbuf_free(mbuf);
+	return may;
+}
+
 /* ------- the tests ------- */
 
 static int start(void **state)
@@ -474,6 +483,32 @@ static void neighbours_without_room_are_the_kernels(void **state)
 		neighbour4(address, 1, 60, 0);
 	neighbour4(last - 1, 1, 61, NUD_REACHABLE);
 	expect_left(pass(udp4(0x0a000002, last - 1, 1, 64), 0), 61, 63);
+}
+
+/* A scan does not fill the kernel's table of neighbours. */
+static void the_kernel_looks_for_so_many_neighbours_at_a_time(void **state)
+{
+	static struct router_asked asked;
+	const uint32_t first = 0x0a000103;
+	uint64_t now = 1;
+
+	memset(&asked, 0, sizeof(asked));
+	add4(0xc0000200, 24, 0x0a000109, 1); /* behind a gateway */
+	add4(0x0a010000, 16, 0, 1);
+	for (unsigned round = 0; round < 2; round++, now += ROUTER_ASKED_MS) {
+		/* Each as often as frames come for it. */
+		for (unsigned i = 0; i < 2 * ROUTER_ASKED; i++)
+			assert_true(may(&asked, 0x0a010000 + i / 2, now + 1));
+		assert_false(may(&asked, 0x0a010000 + ROUTER_ASKED, now + 2));
+		assert_true(may(&asked, 0x0a000102, now + 2)); /* known */
+		assert_true(may(&asked, 0x0a000001, now + 2)); /* the router itself */
+		assert_true(may(&asked, 0xc0000201, now + 2));
+		assert_true(may(&asked, 0x7b000001, now + 2)); /* no route */
+	}
+	/* One that is found makes room for another. */
+	neighbour4(0x0a010007, 1, 60, NUD_REACHABLE);
+	assert_true(may(&asked, first, now - 1));
+	assert_false(may(&asked, first + 1, now - 1));
 }
 
 /* No frame goes there, where later ones of its flow would overtake it. */
@@ -719,6 +754,7 @@ int main(void)
 		cmocka_unit_test_setup_teardown(what_came_in_goes_back_by_the_same_port, start, end),
 		cmocka_unit_test_setup_teardown(the_kernel_gets_what_has_no_neighbour_yet, start, end),
 		cmocka_unit_test_setup_teardown(neighbours_without_room_are_the_kernels, start, end),
+		cmocka_unit_test_setup_teardown(the_kernel_looks_for_so_many_neighbours_at_a_time, start, end),
 		cmocka_unit_test_setup_teardown(the_kernel_hears_that_a_stale_neighbour_is_used, start, end),
 		cmocka_unit_test_setup_teardown(the_kernel_gets_what_is_for_the_router_or_cannot_go_on, start, end),
 		cmocka_unit_test_setup_teardown(routes_that_the_fast_path_does_not_know_are_the_kernels, start, end),

@@ -220,6 +220,31 @@ def test_a_neighbour_that_moves_is_followed(scene: Scene) -> None:
             wait_until(partial(right.introduces_itself, version), 60)
 
 
+#: One datagram to each address from a first one on.
+SCAN = """
+import ipaddress, socket, sys
+first, count = ipaddress.ip_address(sys.argv[1]), int(sys.argv[2])
+sender = socket.socket(socket.AF_INET6, socket.SOCK_DGRAM)
+for number in range(count):
+    sender.sendto(b"?", (str(first + number), 9))
+"""
+
+
+def test_a_scan_leaves_the_host_room_for_neighbours(scene: Scene) -> None:
+    left, right = scene.left, scene.right
+
+    def dropped() -> int:
+        shown = json.loads(scene.command("function", "show", "edge", "--json", "--most", "0").stdout)
+        return int(shown["counters"]["taps"][0]["unasked"])
+
+    before = dropped()
+    left.run("python3", "-c", SCAN, f"2001:db8:{right.network}::1:0", "2000")
+    wait_until(lambda: dropped() > before)
+    looked_for = scene.within("ip", "-6", "neighbour", "show", "nud", "incomplete", "dev", "port1").splitlines()
+    assert len(looked_for) <= 2 * 256  # some more after 4 s, if the scan takes as long
+    left.ping_all(right.addresses[6])
+
+
 def test_what_was_set_in_its_namespace_outlives_the_function(scene: Scene) -> None:
     left, right = scene.left, scene.right
     scene.within("ip", "route", "replace", "192.0.2.0/24", "via", right.addresses[4], "dev", "port1")
