@@ -111,8 +111,17 @@ int device_open(struct device *device, const char *uri, const struct device_opti
  */
 bool device_link_up(const struct device *device);
 
-/* Why no frames can pass, when device_link_up() says so. */
-void device_why_down(const struct device *device, char *why, size_t size);
+/* Why no frames can pass, when device_link_up() says so.  card_was_reset: it had a link before that, and none since. */
+void device_why_down(const struct device *device, bool card_was_reset, char *why, size_t size);
+
+/*
+ * What a reset of its card has done to a virtual function, of which its driver does not hear.  While it lasts the
+ * function does not answer; after it, it is not allowed to write to memory any more, as DPDK had it be when it opened
+ * it (bus master), and moves no frame until it is opened anew.
+ */
+enum device_reset { DEVICE_NOT_RESET, DEVICE_IN_RESET, DEVICE_WAS_RESET };
+
+enum device_reset device_reset_of(const struct device *device);
 
 /* The interface's MTU may have been changed: keep `longest` up with it. */
 void device_follow_mtu(struct device *device);

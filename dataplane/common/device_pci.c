@@ -4,6 +4,8 @@
  */
 #include <dirent.h>
 #include <errno.h>
+#include <fcntl.h>
+#include <linux/pci_regs.h>
 #include <net/if.h>
 #include <stdio.h>
 #include <string.h>
@@ -67,25 +69,37 @@ static bool is_virtual(const char *address)
 	return access(path, F_OK) == 0;
 }
 
-/* Whether a virtual function's physical one is an interface of Linux's that is down, and which. */
-static bool physical_is_down(const char *address, char interface[static IF_NAMESIZE])
+/* The interface of Linux's that a virtual function's physical one is; false: it is another program's, or in another
+ * network namespace. */
+static bool find_physical(const char *address, char interface[static IF_NAMESIZE])
 {
-	unsigned flags = IFF_UP;
 	struct dirent *entry;
 	char path[384];
 	DIR *folder;
-	FILE *file;
 
+	interface[0] = '\0';
 	snprintf(path, sizeof(path), "/sys/bus/pci/devices/%s/physfn/net", address);
 	folder = opendir(path);
 	if (folder == NULL)
-		return false; /* it is another program's, or in another network namespace */
+		return false;
 	while ((entry = readdir(folder)) != NULL && entry->d_name[0] == '.')
 		;
 	snprintf(interface, IF_NAMESIZE, "%.*s", IF_NAMESIZE - 1, entry != NULL ? entry->d_name : "");
 	closedir(folder);
+	return interface[0] != '\0';
+}
+
+/* Whether a virtual function's physical one is an interface of Linux's that is down, and which. */
+static bool physical_is_down(const char *address, char interface[static IF_NAMESIZE])
+{
+	unsigned flags = IFF_UP;
+	char path[384];
+	FILE *file;
+
+	if (!find_physical(address, interface))
+		return false;
 	snprintf(path, sizeof(path), "/sys/class/net/%s/flags", interface);
-	file = interface[0] != '\0' ? fopen(path, "re") : NULL;
+	file = fopen(path, "re");
 	if (file == NULL)
 		return false;
 	if (fscanf(file, "%x", &flags) != 1)
@@ -135,7 +149,29 @@ bool device_physical_up(const struct device *device)
 	return !device->needs_physical || !physical_is_down(device->name, interface);
 }
 
-void device_why_down(const struct device *device, char *why, size_t size)
+enum device_reset device_reset_of(const struct device *device)
+{
+	uint16_t command;
+	char path[128];
+	ssize_t length;
+	int file;
+
+	if (!device->virtual_function)
+		return DEVICE_NOT_RESET;
+	snprintf(path, sizeof(path), "/sys/bus/pci/devices/%s/config", device->name);
+	file = open(path, O_RDONLY | O_CLOEXEC);
+	if (file < 0)
+		return DEVICE_NOT_RESET;
+	length = pread(file, &command, sizeof(command), PCI_COMMAND);
+	close(file);
+	if (length != sizeof(command))
+		return DEVICE_NOT_RESET;
+	if (command == UINT16_MAX) /* nobody has answered */
+		return DEVICE_IN_RESET;
+	return command & PCI_COMMAND_MASTER ? DEVICE_NOT_RESET : DEVICE_WAS_RESET;
+}
+
+void device_why_down(const struct device *device, bool card_was_reset, char *why, size_t size)
 {
 	char interface[IF_NAMESIZE];
 
@@ -143,8 +179,13 @@ void device_why_down(const struct device *device, char *why, size_t size)
 		snprintf(why, size, "its peer is not there");
 	else if (device->needs_physical && physical_is_down(device->name, interface))
 		snprintf(why, size, "its physical function is down; bring it up with 'ip link set %s up'", interface);
+	else if (card_was_reset && find_physical(device->name, interface))
+		snprintf(why, size,
+			 "its card was reset; if Linux's driver was not told of it, run 'ip link set %s down' and 'ip "
+			 "link set %s up'",
+			 interface, interface);
 	else
-		snprintf(why, size, "it has no link");
+		snprintf(why, size, card_was_reset ? "its card was reset, and it has no link" : "it has no link");
 }
 
 /* ------- opening ------- */

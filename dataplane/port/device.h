@@ -55,6 +55,7 @@ struct device_port {
 	_Atomic time_t since;		      /* of the state */
 	struct device_losses losses;	      /* as last counted */
 	time_t counted_at;		      /* when that was: once a second */
+	bool card_was_reset;		      /* it was opened anew for that, and has had no link since */
 	struct log_budget log;		      /* for what its peer can cause to be logged */
 	unsigned ticks;			      /* since it was last tried to be brought back */
 	int waits_on[DEVICE_QUEUES];	      /* see device_wait_fd() */

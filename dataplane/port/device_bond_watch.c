@@ -84,7 +84,7 @@ static bool why_not(const struct bond_member *member, char *why, size_t size)
 	else if (!member->joined && member->ticks > 0)
 		snprintf(why, size, "DPDK's bonding driver has not taken it");
 	else if (!member->joined)
-		device_why_down(&member->device, why, size);
+		device_why_down(&member->device, false, why, size);
 	else if (atomic_load(&member->aside))
 		snprintf(why, size, "its other end is not that of the members that carry frames");
 	else if (member->bond->mode == BOND_LACP && bond_lacp_state(member, &info) &&

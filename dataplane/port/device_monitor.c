@@ -126,6 +126,8 @@ static void enter_state(struct device_port *port, enum device_state state)
 
 	atomic_store(&port->since, time(NULL));
 	atomic_store(&port->state, state);
+	if (state == DEVICE_UP)
+		port->card_was_reset = false;
 	log_within(&port->log, LOG_LEVEL_INFO, "device %s %s", port->uri, texts[state]);
 	if (notify_change != NULL)
 		notify_change();
@@ -264,16 +266,31 @@ static void look_at_bond(struct device_port *port)
 		notify_change();
 }
 
+/* Its card was reset, and its driver did not hear of it: not looked at each time, but before it is said to be down. */
+static void look_at_card(struct device_port *port, bool up, bool seldom)
+{
+	enum device_reset reset;
+
+	if (!seldom && (up || atomic_load(&port->state) != DEVICE_UP))
+		return;
+	reset = device_reset_of(&port->device);
+	if (reset != DEVICE_NOT_RESET)
+		port->card_was_reset = true;
+	if (reset == DEVICE_WAS_RESET)
+		atomic_store(&port->was_reset, true);
+}
+
 static void look(struct device_port *port)
 {
-	bool up;
+	bool up, seldom;
 
 	if (!rte_eth_dev_is_valid_port(port->port_id)) {
 		try_again(port);
 		return;
 	}
 	/* Some of it the kernel reports in files: not with every look. */
-	if (seconds() != port->counted_at)
+	seldom = seconds() != port->counted_at;
+	if (seldom)
 		count_losses(port);
 	if (port->bond != NULL) {
 		look_at_bond(port);
@@ -291,6 +308,7 @@ static void look(struct device_port *port)
 			port->uri);
 	device_follow_mtu(&port->device);
 	up = device_link_up(&port->device);
+	look_at_card(port, up, seldom);
 	if (open_anew(port, up))
 		return;
 	if (up) {
@@ -450,7 +468,7 @@ void device_port_describe(const struct device_port *port, json_t *into)
 		if (bond_why(port->bond, why, sizeof(why)))
 			reason = why;
 	} else if (state == DEVICE_DOWN) {
-		device_why_down(&port->device, why, sizeof(why));
+		device_why_down(&port->device, port->card_was_reset, why, sizeof(why));
 		reason = why;
 	}
 	if (state == DEVICE_REMOVED)
