@@ -77,6 +77,10 @@ KINDS = {
     "port.removed": Kind("warning", "a port's device was taken away; it is sought again"),
     "port.quarantined": Kind("alarm", "a port's guest broke a rule and is no longer served"),
     "port.gone": Kind("alarm", "a port was closed for a change that failed, and could not be opened again"),
+    "card.lost": Kind(
+        "alarm", "virtual functions that went with their card cannot be made again; it is tried again, after a pause"
+    ),
+    "card.back": Kind("info", "virtual functions that went with their card are made again"),
     "service.adopted": Kind("info", "the service took up what ran before it"),
 }
 

@@ -171,6 +171,8 @@ class Service:
         """That waits in the queue, or for the end of a measurement."""
         self._seeking = False
         """Virtual functions that went with their card are to be made again."""
+        self._not_made: str | None = None
+        """Why they cannot be, as it was last said."""
         self._plugging = False
         """Machines are to be looked at that may let go of virtual functions."""
         self._drift: list[str] = []
@@ -632,13 +634,16 @@ class Service:
         try:
             made = operations.make_functions_again(self.held)
         except TailraceError as error:
-            _log.error("virtual functions that had gone: %s", error)
+            if str(error) != self._not_made:
+                self._not_made = str(error)
+                self.server.publish("card.lost", why=self._not_made)
             again = _Work(_OWN, self._make_functions_again)
             self.server.soon(lambda: self.server.loop.call_later(_SEEK_SECONDS, self._queue.put, again))
             return {}
         self._seeking = False
-        if made:
-            _log.info("virtual functions that had gone are made again: %s", ", ".join(made))
+        if made or self._not_made is not None:
+            self._not_made = None
+            self.server.publish("card.back", functions=made)
         return {}
 
     def _say(self, name: str, what: str, why: str) -> None:

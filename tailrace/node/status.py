@@ -19,6 +19,7 @@ from tailrace.node.strays import check_no_strays
 from tailrace.observe.page import Page
 from tailrace.plan.planned import Plan, cpus_of, identity_of
 from tailrace.process.control import UNKNOWN, Control, ControlError
+from tailrace.state.card_functions import have_functions, why_missing
 from tailrace.state.folder import folder_in_use
 from tailrace.state.record import Outages, Process, Record, State, VfioFile, check_ours, peek
 from tailrace.switch.config import SWITCH, function_name, instance_name
@@ -65,6 +66,7 @@ def status(folder: Path) -> dict[str, Any]:
         if port["state"] not in ("up", "waiting"):
             broken.append(f"port {port['name']} is {port['state']}")
     broken += [f"{each.what} {each.name} is missing" for each in changes if each.change == "add"]
+    broken += _card_problems(state)
     word = "broken" if broken else "up"
     if record.purpose == "run":
         at_work = record.owner is not None and record.owner.alive()
@@ -101,6 +103,17 @@ def _unlike(state: State, switch: dict[str, Any] | None) -> list[Change]:
     except Mistake:  # of another version, which says more of it
         return []
     return unlike(plan, state.sockets, record.instances, switch["config"], record.around)
+
+
+def _card_problems(state: State) -> list[str]:
+    """Why virtual functions that went with their card are not made again."""
+    record = state.record
+    if not have_functions(state) or record.purpose != "up" or not record.complete or record.changing:
+        return []
+    try:
+        return why_missing(Plan.read(record.plan).vfs)
+    except Mistake:  # of another version, which says more of it
+        return []
 
 
 def changed_outside(state: State) -> list[Change]:

@@ -160,6 +160,11 @@ def is_there(tree: Tree, wanted: PlannedVf) -> bool:
     return tree.target(f"{PCI}/{wanted.card}/virtfn{wanted.number}") == wanted.address
 
 
+def is_bound(tree: Tree, address: str) -> bool:
+    """Whether vfio-pci has a device."""
+    return tree.target(f"{PCI}/{address}/driver") == VFIO
+
+
 #: What keeps a function from programs, and not from Linux's own driver.
 _OF_VFIO = (Why.NO_IOMMU, Why.NO_VFIO, Why.SHARED_GROUP)
 
@@ -277,7 +282,7 @@ def _shared(tree: Tree, address: str, name: str) -> FunctionRefused | None:
 
 def holders(tree: Tree, address: str) -> list[int]:
     """The processes that have a device from vfio."""
-    if tree.target(f"{PCI}/{address}/driver") != VFIO:
+    if not is_bound(tree, address):
         return []
     group = tree.target(f"{PCI}/{address}/iommu_group")
     files = {f"/dev/vfio/{group}"} | {f"/dev/vfio/devices/{each}" for each in tree.names(f"{PCI}/{address}/vfio-dev")}

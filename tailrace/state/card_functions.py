@@ -23,6 +23,7 @@ from tailrace.resources.virtual_functions import (
     bind,
     bind_linux,
     interface_of,
+    is_bound,
     is_there,
     make,
     neighbours,
@@ -48,8 +49,16 @@ def check_functions(state: State, wanted: Mapping[str, PlannedVf], tree: Tree | 
 
 
 def missing_functions(wanted: Mapping[str, PlannedVf], tree: Tree | None = None) -> list[str]:
-    """Those of a plan that is up that are not there, as after a reset of their card."""
-    return [each.name for each in wanted.values() if not is_there(tree or Tree(), each)]
+    """Those of a plan that is up that are not there, as after a reset of their card, or that vfio-pci has not got."""
+    tree = tree or Tree()
+    return [each.name for each in wanted.values() if not (is_there(tree, each) and is_bound(tree, each.address))]
+
+
+def why_missing(wanted: Mapping[str, PlannedVf], tree: Tree | None = None) -> list[str]:
+    """What is in the way of those of a plan that is up that are not there, each with its cure; looks only."""
+    tree = tree or Tree()
+    gone = {user: each for user, each in wanted.items() if not is_there(tree, each)}
+    return FunctionsRefused(obstacles(tree, gone)).lines
 
 
 def take_functions(

@@ -199,6 +199,51 @@ def test_a_function_in_a_sandbox_has_one_to_itself(card: Card) -> None:
     assert card.state() == before
 
 
+def test_a_card_that_is_reset_in_mid_run(card: Card) -> None:
+    """Behind its driver's back, and by its driver being bound anew: what to do is said, and then it goes on."""
+    before = card.state()
+    card.tailrace("up", card.spec(spoof_check=False))
+    wire, right = card.nics.wires["physical"], card.nics.wires["right"]
+    log = "/run/tailrace/service.log"
+
+    def wait_event(kind: str, *words: str) -> None:
+        """The next one; all before it are forgotten."""
+        found = " && ".join(f"grep -q '{word}' /run/found" for word in words or (kind,))
+        read = f"grep -n 'event: {kind}' {log} | tail -n 1 >/run/found; [ -s /run/found ] && {found}"
+        card.machine.wait(f"{read}; status=$?; [ $status != 0 ] || cp /dev/null {log}; exit $status", BOOT)
+
+    def cross() -> None:
+        wire.forget(0.2)
+        right.forget()
+        for each in FRAMES:
+            wire.send(each)
+            assert right.wait_received(1, BOOT) == [each]
+            right.send(answer(each))
+            assert wire.wait_received(1, BOOT) == [answer(each)]
+
+    wait_event("port.up wan")
+    cross()
+    card.machine.run(f"echo 1 >{card.folder}/reset")
+    wait_event("port.down wan", "its card was reset", f"ip link set {card.interface} down")
+    card.machine.run(f"ip link set {card.interface} down; ip link set {card.interface} up")
+    wait_event("port.up wan")
+    cross()
+    address = card.nics.addresses["physical"]
+    card.machine.run(f"echo {address} >/sys/bus/pci/drivers/igb/unbind")
+    wait_event("card.lost")
+    (said,) = tuned.tailrace(card.machine, ("status", "--json"), seconds=BOOT)
+    broken = "\n".join(json.loads(said.out)["broken"])
+    assert "port wan is removed" in broken and f"{card.interface} has no Linux interface" in broken
+    card.machine.run(f"echo {address} >/sys/bus/pci/drivers/igb/bind")
+    wait_event("card.lost", f"ip link set {card.interface} up")
+    card.machine.run(f"ip link set {card.interface} up")
+    wait_event("card.back", f"{card.interface}/0")
+    wait_event("port.up wan")
+    cross()
+    card.tailrace("down")
+    assert card.state() == before
+
+
 @pytest.fixture
 def in_use(card: Card) -> Iterator[None]:
     """Linux has the first function of `second` as an interface that is up, and a process that of `third` from vfio."""

@@ -32,7 +32,7 @@ from tailrace.resources.virtual_functions import (
 )
 from tailrace.spec.load import parse_located
 from tailrace.spec.model import Spec
-from tailrace.state.card_functions import check_functions, give_back, missing_functions, take_functions
+from tailrace.state.card_functions import check_functions, give_back, missing_functions, take_functions, why_missing
 from tailrace.state.record import MadeFunctions, Record, State, TakenFunction, hold
 from tailrace.switch.config import configuration
 
@@ -204,6 +204,26 @@ def test_a_card_that_was_reset(kernel: SriovKernel, state: State) -> None:
     assert (len(state.record.things), card.settings[0]) == (count, AS_MADE | WANTED)
     assert undo(state, kernel, card) == []
     assert files(kernel) == before
+
+
+def test_what_was_made_again_and_not_bound_is_missing_still(kernel: SriovKernel, state: State) -> None:
+    """As when the card went down in between: it is gone on with, and why that cannot be is said with the cure."""
+    card, ports = Card(), planned(0)
+    take_functions(state, ports, kernel, card)
+    assert why_missing(ports, kernel) == []
+    kernel.write(f"{ROOT}/{CARD}/sriov_numvfs", "0")
+    flags = kernel.at("/sys/class/net/ens1f0/flags")
+    flags.write_text("0x1002")
+    (said,) = why_missing(ports, kernel)
+    assert said.endswith("ens1f0 is down, and its functions with it; run `sudo ip link set ens1f0 up`")
+    flags.write_text("0x1003")
+    kernel.write(f"{ROOT}/{CARD}/sriov_drivers_autoprobe", "0")
+    kernel.write(f"{ROOT}/{CARD}/sriov_numvfs", "1")
+    kernel.write(f"{ROOT}/{CARD}/sriov_drivers_autoprobe", "1")
+    assert why_missing(ports, kernel) == []
+    assert missing_functions(ports, kernel) == ["ens1f0/0"]
+    take_functions(state, ports, kernel, card)
+    assert missing_functions(ports, kernel) == []
 
 
 def test_a_card_that_has_gone_has_nothing_to_be_undone(kernel: SriovKernel, state: State) -> None:
