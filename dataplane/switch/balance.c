@@ -33,9 +33,10 @@ struct balance {
 
 /*
  * A guest may say as often as it likes that it uses other queues.  What that costs the control thread is at most one
- * part in so many of its time, and it wakes the workers at most once in so long.
+ * part in so many of its time, and it wakes the workers at most once in so long.  Nothing waits longer for it than the
+ * last.
  */
-enum { RECOUNT_SHARE = 10, RECOUNT_MS = 10 };
+enum { RECOUNT_SHARE = 10, RECOUNT_MS = 10, RECOUNT_MOST_MS = 1000 };
 
 /* Whose queues are given out, for guest_on_change(), which has room for none. */
 static struct switch_state *balanced;
@@ -235,6 +236,7 @@ static void recount(struct switch_state *state)
 	const double began = seconds();
 	struct control_error error;
 	bool differs = false, stable = true;
+	double pause;
 
 	if (atomic_exchange(&state->balance->owes_waking, false))
 		workers_wake(&state->workers);
@@ -251,7 +253,9 @@ static void recount(struct switch_state *state)
 	if (differs && reconcile(state, &error) != 0)
 		log_warning("the queues that guests use now are not all used: %s", error.message);
 	events_look(state);
-	state->balance->recount_from = began + RTE_MAX(RECOUNT_MS / 1e3, RECOUNT_SHARE * (seconds() - began));
+	/* Most of it may have been waiting for a device that is opened. */
+	pause = RTE_MAX(RECOUNT_MS / 1e3, RECOUNT_SHARE * (seconds() - began));
+	state->balance->recount_from = began + RTE_MIN(pause, RECOUNT_MOST_MS / 1e3);
 	if (!stable)
 		put_off(state->balance, state->balance->recount_from - seconds());
 }
