@@ -112,8 +112,10 @@ def transfer(stacks: Stacks, seconds: float, message: int = BULK) -> dict[str, f
 
 def ping(stacks: Stacks) -> dict[str, float]:
     """Round trips from the first stack to the second, one each millisecond, once the first has been answered: until
-    then the stacks look for each other's addresses."""
-    _run_ping("-c", "1", "-w", f"{READY_SECONDS:g}")
+    then the stacks look for each other's addresses, and wait for a link. Raises Fault if nothing is answered."""
+    if re.search(r"\b[1-9]\d* received", _run_ping("-c", "1", "-w", f"{READY_SECONDS:g}")) is None:
+        stacks.check()
+        raise Fault(f"one stack did not reach the other in {READY_SECONDS:g} s; `dmesg` says which has no link")
     text = _run_ping("-i", str(PING_SECONDS), "-c", str(PINGS))
     stacks.check()
     return round_trips(text)

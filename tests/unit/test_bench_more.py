@@ -130,6 +130,20 @@ def test_what_ping_found() -> None:
         round_trips("1000 packets transmitted, 0 received, 100% packet loss, time 1001ms\n")
 
 
+def test_stacks_that_do_not_reach_each_other_are_a_fault_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[tuple[str, ...]] = []
+
+    def lost(*options: str) -> str:
+        asked.append(options)
+        return "20 packets transmitted, 0 received, 100% packet loss, time 20011ms\n"
+
+    monkeypatch.setattr(measured_tcp, "_run_ping", lost)
+    stacks = measured_tcp.Stacks(launcher=None, place=None)  # type: ignore[arg-type]
+    with pytest.raises(Fault, match="one stack did not reach the other in 20 s; `dmesg` says which has no link"):
+        measured_tcp.ping(stacks)
+    assert len(asked) == 1
+
+
 def test_stacks_are_compared_with_several_ways() -> None:
     plan = tcp.TcpPlan(against="linux-bridge,passthrough", card="ens1f0", messages=(64,))
     assert [side.name for side in plan.sides] == ["tailrace", "linux-bridge", "passthrough"]
