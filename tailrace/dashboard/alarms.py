@@ -29,7 +29,7 @@ DOWN = ("down", "removed", "gone", "quarantined")
 """States of ports whose device or guest is gone."""
 _EVENTS = {
     "drift": ("node.drifted",),
-    "node-failed": ("node.unreadable", "node.failed", "switch.died", "switch.failed"),
+    "node-failed": ("node.unreadable", "node.failed", "switch.died", "switch.failed", "card.lost"),
     "function-restarted": ("function.died", "function.unhealthy", "function.failed"),
 }
 """What of the service's events a rule is about."""
