@@ -160,6 +160,7 @@ def test_a_memory_table_that_cannot_be_is_refused(
     switch: RunningSwitch, beside: GuestPair, bad: GuestPair, table: tuple[tuple[int, int, int, int], ...]
 ) -> None:
     guest = bad.guests[0]
+    bad.guests[1].offer_buffers(1)
     taken = guest.acknowledged(SET_MEM_TABLE, regions(*table), (guest.memory_fd,) * len(table))
     assert taken == (table == ())
     switch.wait_state("bad", "waiting")
@@ -172,6 +173,7 @@ def test_a_memory_table_that_cannot_be_is_refused(
 def test_a_sparse_file_does_not_take_the_address_space(bad: GuestPair) -> None:
     """A file may claim 2^60 bytes and hold none. One guest gets 2 TiB of addresses at the most."""
     guest = bad.guests[0]
+    bad.guests[1].offer_buffers(1)
     huge = os.memfd_create("sparse")
     os.ftruncate(huge, 1 << 45)
     for number in range(10):
@@ -186,6 +188,7 @@ def test_a_sparse_file_does_not_take_the_address_space(bad: GuestPair) -> None:
 
 def test_more_memory_slots_than_there_are(bad: GuestPair) -> None:
     guest = bad.guests[0]
+    bad.guests[1].offer_buffers(1)
     taken = 0
     for number in range(1, 100):
         region = (BASE + number * SIZE, SIZE, USER + number * SIZE, 0)
@@ -207,13 +210,15 @@ def test_memory_cut_short_costs_its_own_port_only(switch: RunningSwitch, beside:
 
 @without_sanitizer
 @pytest.mark.whole
-def test_a_guest_that_shares_much_and_cuts_a_little_stalls_nobody(switch: RunningSwitch, beside: GuestPair) -> None:
+def test_a_guest_that_shares_much_and_cuts_a_little_stalls_nobody(
+    switch: RunningSwitch, beside: GuestPair, bad: GuestPair
+) -> None:
     """All of 4 GiB is there, the switch has had time to map it, and the last page is cut and then used. With `-s`
-    prints the longest time that an exchange of the chain beside it took, before and meanwhile."""
+    prints the longest time that a frame of the chain beside it took, before and meanwhile."""
     much = 4 << 30
-    guest = FrontEnd()
-    guest.start(switch.add_guest("bad"))
-    switch.wait_state("bad", "up")
+    sender, receiver = beside.guests
+    guest = bad.guests[0]
+    bad.guests[1].offer_buffers(1)
     file = os.memfd_create("much")
     os.posix_fallocate(file, 0, much)
     assert guest.acknowledged(ADD_MEM_REG, struct.pack("<QQQQQ", 0, BASE + much, much, USER + much, 0), (file,))
@@ -223,7 +228,10 @@ def test_a_guest_that_shares_much_and_cuts_a_little_stalls_nobody(switch: Runnin
         while not over:
             over = until()
             began = time.perf_counter()
-            beside.exchange(1)
+            receiver.offer_buffers(1)
+            sender.send(b"b" * 60)
+            sender.kicks(SENDS)
+            receiver.wait_received(1)
             worst = max(worst, time.perf_counter() - began)
         return worst
 
@@ -235,13 +243,13 @@ def test_a_guest_that_shares_much_and_cuts_a_little_stalls_nobody(switch: Runnin
     os.ftruncate(file, much - PAGE)
     guest.write_desc(SENDS, 0, BASE + 2 * much - PAGE, 100, 0)
     guest.offer(SENDS, 0)
+    guest.kicks(SENDS)
     meanwhile = longest(lambda: switch.port("bad")["state"] == "quarantined")
     meanwhile = max(meanwhile, longest(after(1)))
-    print(f"\nlongest exchange: {before * 1e3:.2f} ms before, {meanwhile * 1e3:.2f} ms while a page of 4 GiB is cut")
+    print(f"\nlongest time of a frame: {before * 1e3:.2f} ms before, {meanwhile * 1e3:.2f} ms while a page of 4 GiB is cut")
     guest.close()
     leaving = longest(after(3))
     print(f"and {leaving * 1e3:.2f} ms while its port is given back")
-    guest.end()
     os.close(file)
 
 
@@ -278,6 +286,7 @@ def test_memory_cut_short_before_the_rings_start(switch: RunningSwitch) -> None:
 
 def test_a_dirty_log_that_is_cut_short(beside: GuestPair, bad: GuestPair) -> None:
     guest = bad.guests[0]
+    bad.guests[1].offer_buffers(1)
     log = os.memfd_create("log")
     os.ftruncate(log, 1 << 20)
     assert guest.ask(SET_LOG_BASE, struct.pack("<QQ", 1 << 20, 0), (log,))
@@ -305,6 +314,7 @@ def ring_message(request: int, index: int, number: int = 0) -> tuple[int, bytes]
 @pytest.mark.parametrize("index", [2, 31, 32, 255, 256, 65536, 2**31, 2**32 - 1])
 def test_rings_that_the_port_does_not_have(bad: GuestPair, index: int) -> None:
     guest = bad.guests[0]
+    bad.guests[1].offer_buffers(1)
     for request in (SET_VRING_NUM, SET_VRING_BASE, SET_VRING_ENABLE):
         assert not guest.acknowledged(request, struct.pack("<II", index, 64))
     assert not guest.acknowledged(SET_VRING_ADDR, struct.pack("<IIQQQQ", index, 0, USER, USER, USER, 0))
@@ -409,6 +419,7 @@ def test_rings_that_do_not_fit_are_not_served(
 
 def test_a_ring_whose_size_changes_while_it_runs(beside: GuestPair, bad: GuestPair) -> None:
     guest = bad.guests[0]
+    bad.guests[1].offer_buffers(1)
     for size in (1, 2, 4096, 16, 64, 32768, 64) * 20:
         guest.send_message(*ring_message(SET_VRING_NUM, SENDS, size))
         guest.send(b"s" * 60)
@@ -483,6 +494,7 @@ def test_a_descriptor_that_is_no_eventfd_is_not_acknowledged(
     switch: RunningSwitch, bad: GuestPair, request_: int
 ) -> None:
     guest = bad.guests[0]
+    bad.guests[1].offer_buffers(1)
     file, (readable, writable), eventfd = os.open("/etc/passwd", os.O_RDONLY), os.pipe(), os.eventfd(0)
     for descriptor in (file, readable, writable):
         assert not guest.acknowledged(request_, struct.pack("<Q", SENDS), (descriptor,))
@@ -686,6 +698,7 @@ NOT_OFFERED = (
 
 def test_messages_that_were_not_offered(bad: GuestPair) -> None:
     guest = bad.guests[0]
+    bad.guests[1].offer_buffers(1)
     for request in (*NOT_OFFERED, 2**31, 2**32 - 1):
         for size in (0, 8, 16, 24, 40, 264):
             assert not guest.acknowledged(request, bytes(size))
@@ -710,6 +723,7 @@ def test_a_flood_of_messages(
     every other socket has its turn too; workers only find a ring missing for a moment. One that does not read the
     answers is cut off when its socket is full."""
     guest = bad.guests[0]
+    bad.guests[1].offer_buffers(1)
     assert guest.socket is not None
     connection = guest.socket
     stop = threading.Event()
@@ -746,6 +760,7 @@ def test_the_log_is_not_filled_by_a_guest(switch: RunningSwitch, bad: GuestPair)
     """A ring that is stopped and set up again, wrong each time: a burst of lines, one a second, and how many more there
     would have been."""
     guest = bad.guests[0]
+    bad.guests[1].offer_buffers(1)
     began = time.monotonic()
     for _ in range(80):
         set_address(guest, USER - PAGE, AVAIL, USED)
@@ -784,6 +799,7 @@ def test_ten_thousand_connections(switch: RunningSwitch, beside: GuestPair) -> N
 
 def test_descriptors_on_messages_that_take_none(switch: RunningSwitch, bad: GuestPair) -> None:
     guest = bad.guests[0]
+    bad.guests[1].offer_buffers(1)
     before = switch.open_files()
     for request in (*range(45), 2**32 - 1):
         for payload in (b"", bytes(8), struct.pack("<II", 255, 0), bytes(40)):
@@ -1002,6 +1018,7 @@ def test_cve_2018_1059_a_buffer_that_leaves_its_region(switch: RunningSwitch, ba
 def test_cve_2019_14818_ring_sizes_again_and_again(switch: RunningSwitch, bad: GuestPair) -> None:
     """Each SET_VRING_NUM allocated, and forgot what the one before had; descriptors along with it stayed open."""
     guest = bad.guests[0]
+    bad.guests[1].offer_buffers(1)
     files, memory = switch.open_files(), switch.memory()
     for number in range(20_000):
         guest.send_message(*ring_message(SET_VRING_NUM, SENDS, 32768 >> number % 2))
@@ -1019,6 +1036,7 @@ def test_cve_2019_14818_ring_sizes_again_and_again(switch: RunningSwitch, bad: G
 def test_cve_2020_10722_a_log_whose_size_wraps(bad: GuestPair, size: int, offset: int) -> None:
     """Size and offset were added before they were checked: the log was a page long, and written far behind it."""
     guest = bad.guests[0]
+    bad.guests[1].offer_buffers(1)
     log = os.memfd_create("log")
     os.ftruncate(log, 1 << 20)
     assert not guest.acknowledged(SET_LOG_BASE, struct.pack("<QQ", size, offset), (log,))
@@ -1030,6 +1048,7 @@ def test_cve_2020_10722_a_log_whose_size_wraps(bad: GuestPair, size: int, offset
 def test_cve_2020_10723_ring_numbers_that_are_cut_to_size(bad: GuestPair) -> None:
     """The number was checked after it had been cut to 8 or 16 bits, and used as it was."""
     guest = bad.guests[0]
+    bad.guests[1].offer_buffers(1)
     for index in (256, 257, 65536, 65537, 2**31 + 1, 2**32 - 2**16):
         assert not guest.acknowledged(SET_VRING_NUM, struct.pack("<II", index, 1))
         assert not guest.acknowledged(SET_VRING_ADDR, struct.pack("<IIQQQQ", index, 0, 0, 0, 0, 0))
@@ -1070,6 +1089,7 @@ def test_cve_2020_10726_the_in_flight_buffer_again_and_again(switch: RunningSwit
     """Each GET_INFLIGHT_FD made a file and left it open (and see CVE-2021-3839, CVE-2022-0669: SET_INFLIGHT_FD wrote
     behind the file, and left descriptors open). We offer no such thing."""
     guest = bad.guests[0]
+    bad.guests[1].offer_buffers(1)
     files, memory = switch.open_files(), switch.memory()
     for number in range(2000):
         inflight = struct.pack("<QQHHI", 1 << 20, 0, number % 300, 1024, 0)[:20]
