@@ -32,21 +32,26 @@ struct balance {
 };
 
 /*
- * A guest may say as often as it likes that it uses other queues.  What that costs the control thread is at most one
- * part in so many of its time, and it wakes the workers at most once in so long.  Nothing waits longer for it than the
- * last.
+ * A guest may say as often as it likes that it uses other queues.  Of the control thread's time recounts run for at
+ * most one part in so many, what they wait for a device that is opened not counted, and they wake the workers at most
+ * once in so long.
  */
-enum { RECOUNT_SHARE = 10, RECOUNT_MS = 10, RECOUNT_MOST_MS = 1000 };
+enum { RECOUNT_SHARE = 10, RECOUNT_MS = 10 };
 
 /* Whose queues are given out, for guest_on_change(), which has room for none. */
 static struct switch_state *balanced;
 
-static double seconds(void)
+static double seconds_by(clockid_t clock)
 {
 	struct timespec now;
 
-	clock_gettime(CLOCK_MONOTONIC, &now);
+	clock_gettime(clock, &now);
 	return (double)now.tv_sec + (double)now.tv_nsec / 1e9;
+}
+
+static double seconds(void)
+{
+	return seconds_by(CLOCK_MONOTONIC);
 }
 
 /* ------- what is there, as placement wants it ------- */
@@ -233,7 +238,7 @@ static void put_off(struct balance *balance, double left)
 
 static void recount(struct switch_state *state)
 {
-	const double began = seconds();
+	const double ran = seconds_by(CLOCK_THREAD_CPUTIME_ID);
 	struct control_error error;
 	bool differs = false, stable = true;
 	double pause;
@@ -253,9 +258,8 @@ static void recount(struct switch_state *state)
 	if (differs && reconcile(state, &error) != 0)
 		log_warning("the queues that guests use now are not all used: %s", error.message);
 	events_look(state);
-	/* Most of it may have been waiting for a device that is opened. */
-	pause = RTE_MAX(RECOUNT_MS / 1e3, RECOUNT_SHARE * (seconds() - began));
-	state->balance->recount_from = began + RTE_MIN(pause, RECOUNT_MOST_MS / 1e3);
+	pause = RTE_MAX(RECOUNT_MS / 1e3, (RECOUNT_SHARE - 1) * (seconds_by(CLOCK_THREAD_CPUTIME_ID) - ran));
+	state->balance->recount_from = seconds() + pause;
 	if (!stable)
 		put_off(state->balance, state->balance->recount_from - seconds());
 }
