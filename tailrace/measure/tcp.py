@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from tailrace.errors import Fault, Mistake
-from tailrace.measure.stacks import ADDRESSES, add_stack, ip, joined
+from tailrace.measure.stacks import ADDRESSES, PASSTHROUGH, add_stack, ip, joined
 from tailrace.process.process import UMASK_GUEST, Limits, undisturbed
 from tailrace.process.programs import own_program, system_program
 from tailrace.resources.place import Place
@@ -33,6 +33,7 @@ GUEST_MIB = 96
 IPERF_PORT = 5201
 _TUN = Path("/dev/net/tun")
 READY_SECONDS = 20.0
+_AGAIN_SECONDS = 0.1
 START_SECONDS = 6.0
 BULK = 128 * 1024
 """Bytes that iperf3 writes at once unless told."""
@@ -70,6 +71,8 @@ class Stacks:
     """Where the guests are, and the servers in the second stack."""
     needed: tuple[Process, ...] = ()
     """The processes without which the stacks are not joined."""
+    card: bool = False
+    """A card joins them."""
 
     def check(self) -> None:
         """Raises Fault, with its last words, if one of them has ended."""
@@ -87,7 +90,7 @@ def namespace(end: int) -> str:
 def own_way(launcher: Launcher, place: Place, way: str, card: str | None) -> Iterator[Stacks]:
     """Two stacks that are joined in one of OWN_WAYS. Raises Failure, Mistake."""
     with joined(launcher.state, way, card, (namespace(0), namespace(1))):
-        yield Stacks(launcher, place)
+        yield Stacks(launcher, place, card=way == PASSTHROUGH)
 
 
 @contextmanager
@@ -113,12 +116,22 @@ def transfer(stacks: Stacks, seconds: float, message: int = BULK) -> dict[str, f
 def ping(stacks: Stacks) -> dict[str, float]:
     """Round trips from the first stack to the second, one each millisecond, once the first has been answered: until
     then the stacks look for each other's addresses, and wait for a link. Raises Fault if nothing is answered."""
-    if re.search(r"\b[1-9]\d* received", _run_ping("-c", "1", "-w", f"{READY_SECONDS:g}")) is None:
+    deadline = time.monotonic() + READY_SECONDS
+    # With -w ping ends sooner where the network refuses, as it does when nobody answers for the address.
+    while not _answered(_run_ping("-c", "1", "-w", "1")):
         stacks.check()
-        raise Fault(f"one stack did not reach the other in {READY_SECONDS:g} s; `dmesg` says which has no link")
+        if time.monotonic() > deadline:
+            which = "; `dmesg` says which has no link" if stacks.card else ""
+            raise Fault(f"one stack did not reach the other in {READY_SECONDS:g} s{which}")
+        time.sleep(_AGAIN_SECONDS)
     text = _run_ping("-i", str(PING_SECONDS), "-c", str(PINGS))
     stacks.check()
     return round_trips(text)
+
+
+def _answered(text: str) -> bool:
+    """Whether ping had an answer, by its summary."""
+    return re.search(r"\b[1-9]\d* received", text) is not None
 
 
 def _run_ping(*options: str) -> str:
