@@ -30,6 +30,7 @@ from tailrace.resources.virtual_functions import (
     obstacles,
     still_held,
     unbind,
+    vfio_group,
 )
 from tailrace.state.record import MadeFunctions, State, TakenFunction
 
@@ -51,14 +52,26 @@ def check_functions(state: State, wanted: Mapping[str, PlannedVf], tree: Tree | 
 def missing_functions(wanted: Mapping[str, PlannedVf], tree: Tree | None = None) -> list[str]:
     """Those of a plan that is up that are not there, as after a reset of their card, or that vfio-pci has not got."""
     tree = tree or Tree()
-    return [each.name for each in wanted.values() if not (is_there(tree, each) and is_bound(tree, each.address))]
+    return [each.name for each in _missing(tree, wanted).values()]
 
 
 def why_missing(wanted: Mapping[str, PlannedVf], tree: Tree | None = None) -> list[str]:
-    """What is in the way of those of a plan that is up that are not there, each with its cure; looks only."""
+    """What is in the way of those, each with its cure, or that vfio-pci has not got them; looks only."""
     tree = tree or Tree()
-    gone = {user: each for user, each in wanted.items() if not is_there(tree, each)}
-    return FunctionsRefused(obstacles(tree, gone)).lines
+    missing = _missing(tree, wanted)
+    found = obstacles(tree, missing)
+    hindered = {user for user, _ in found}
+    for user, each in missing.items():
+        if user not in hindered and is_there(tree, each):
+            try:
+                vfio_group(tree, each.address)
+            except FunctionRefused as why:
+                found.append((user, why))
+    return FunctionsRefused(found).lines
+
+
+def _missing(tree: Tree, wanted: Mapping[str, PlannedVf]) -> dict[str, PlannedVf]:
+    return {user: each for user, each in wanted.items() if not (is_there(tree, each) and is_bound(tree, each.address))}
 
 
 def take_functions(

@@ -218,12 +218,20 @@ def test_what_was_made_again_and_not_bound_is_missing_still(kernel: SriovKernel,
     assert said.endswith("ens1f0 is down, and its functions with it; run `sudo ip link set ens1f0 up`")
     flags.write_text("0x1003")
     kernel.write(f"{ROOT}/{CARD}/sriov_drivers_autoprobe", "0")
-    kernel.write(f"{ROOT}/{CARD}/sriov_numvfs", "1")
+    kernel.write(f"{ROOT}/{CARD}/sriov_numvfs", "2")
     kernel.write(f"{ROOT}/{CARD}/sriov_drivers_autoprobe", "1")
-    assert why_missing(ports, kernel) == []
+    (said,) = why_missing(ports, kernel)
+    assert said == (
+        f"ports.port0: PCI device {function_at(0)} has no driver; bind it with "
+        f"`dpdk-devbind.py -b vfio-pci {function_at(0)}`"
+    )
+    flags.write_text("0x1002")
+    (said,) = why_missing(ports, kernel)
+    assert said.endswith("run `sudo ip link set ens1f0 up`")
+    flags.write_text("0x1003")
     assert missing_functions(ports, kernel) == ["ens1f0/0"]
     take_functions(state, ports, kernel, card)
-    assert missing_functions(ports, kernel) == []
+    assert missing_functions(ports, kernel) == [] and why_missing(ports, kernel) == []
 
 
 def test_a_card_that_has_gone_has_nothing_to_be_undone(kernel: SriovKernel, state: State) -> None:
