@@ -114,7 +114,7 @@ class Account:
     def add(self, result: Mapping[str, Any]) -> None:
         for name in ("raised", "lost", "wrong", "held", "reset", "ipis"):
             setattr(self, name, getattr(self, name) + int(result[name]))
-        self.recording_ns = max(self.recording_ns, int(result["recording_ns"]))
+        self.recording_ns = max(self.recording_ns, int(result.get("recording_ns", 0)))
         self.clock_error_ns = max(self.clock_error_ns, float(result["clock_error_ns"]))
 
     def notes(self, side: str) -> Iterator[str]:
