@@ -26,7 +26,18 @@ from tailrace.functions import agent
 from tailrace.kernel.cpus import show_mask
 from tailrace.observe.recording import Event
 from tailrace.process.plain import plain
-from tailrace.state.function_tracer import BOOT, FIND, FORGET, INSTANCE, NOTES, alone, disarming, instance_of, run_here
+from tailrace.state.function_tracer import (
+    BOOT,
+    DISARM,
+    FIND,
+    FORGET,
+    INSTANCE,
+    NOTES,
+    alone,
+    disarming,
+    instance_of,
+    run_here,
+)
 from tailrace.state.launch import Launcher
 from tailrace.state.record import ArmedTracer
 
@@ -56,7 +67,12 @@ FUNCTIONS = (
 """Patterns of names: kernels have more and less of them."""
 
 _ARM = f"""\
-# What a boot has left there is not of this kernel.
+# Whoever armed it with this note was killed, and the record of it lost.
+if [ -f $note ] && ! (
+{DISARM}) >$note.error 2>&1; then
+	echo "its tracer of functions, which a run before has armed, cannot be put back: $(tail -n 1 $note.error)"
+	exit 1
+fi
 {FORGET} || {{ echo "$note cannot be removed"; exit 1; }}
 {FIND}
 cannot_write() {{ echo "$note cannot be written"; exit 1; }}

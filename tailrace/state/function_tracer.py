@@ -34,8 +34,9 @@ _FIND_ARMED = _find("[ -e $note ] || exit 0; ")
 BOOT = "$(cat /proc/sys/kernel/random/boot_id)"
 """Shell: this boot. A note of another one is of a kernel that is gone."""
 FORGET = "rm -f $note $note.new $note.error $note.functions $note.taken"
-_DISARM = f"""\
-if [ -e $note ] && ! grep -qx "boot {BOOT}" $note; then {FORGET} || exit 1; fi
+DISARM = f"""\
+# An older version's says no boot, and may be of this one.
+if grep -q '^boot ' $note 2>/dev/null && ! grep -qx "boot {BOOT}" $note; then {FORGET} || exit 1; fi
 {_FIND_ARMED}bad=0
 d=$t/instances/$instance
 if [ -d $d ]; then
@@ -63,6 +64,7 @@ fi
 [ $bad != 0 ] || {FORGET} || bad=1
 exit $bad
 """
+"""Shell: what was armed with `$note` is put back."""
 _SECONDS = 60.0
 _LOCK = Path("/run/tailrace-functions.lock")
 _PATIENCE = 2 * _SECONDS
@@ -98,7 +100,7 @@ def alone() -> Iterator[None]:
 def disarming(note: str, instance: str) -> str:
     """The script after which a kernel's tracer is as it was before it was armed with that note. It fails where
     something cannot be put back; the note is kept then, and it may be run again."""
-    return f"note={shlex.quote(note)}\ninstance={shlex.quote(instance)}\n{_DISARM}"
+    return f"note={shlex.quote(note)}\ninstance={shlex.quote(instance)}\n{DISARM}"
 
 
 def disarm_here(note: str, instance: str) -> str | None:

@@ -443,6 +443,49 @@ def test_a_note_of_another_boot_is_of_a_kernel_that_is_gone(tmp_path: Path) -> N
     assert tree_of(top) == before
 
 
+def test_what_a_killed_run_has_armed_is_put_back_before_it_is_armed_anew(tmp_path: Path) -> None:
+    top, made = tracefs(tmp_path / "tracing"), tracefs(tmp_path / "made")
+    before = tree_of(top)
+    for _ in range(2):
+        tracer = tracer_of(tmp_path, asks(top, instance=made))
+        tracer.arm()
+    check_it_traces(tracer, top / "instances/ours")
+    tracer.disarm()
+    assert tree_of(top) == before
+
+
+def test_what_a_killed_run_has_armed_for_the_whole_kernel_is_put_back(tmp_path: Path) -> None:
+    top = tracefs(tmp_path / "tracing")
+    tracer = tracer_of(tmp_path, asks(top))
+    tracer.arm()
+    with pytest.raises(Failure, match="cannot use the TSC"):  # of the clocks this file has only the one that was set
+        tracer.arm()
+    assert is_set(top) == PUT_BACK and list(tmp_path.glob("note*")) == []
+
+
+def test_what_a_killed_run_has_armed_and_cannot_be_put_back_is_said(tmp_path: Path) -> None:
+    top = tracefs(tmp_path / "tracing")
+    tracer = tracer_of(tmp_path, asks(top))
+    tracer.arm()
+    note = (tmp_path / "note").read_text()
+    clock = top / "trace_clock"
+    clock.unlink()
+    clock.mkdir()
+    with pytest.raises(Failure, match=r"which a run before has armed, cannot be put back: .*trace_clock"):
+        tracer.arm()
+    assert (tmp_path / "note").read_text() == note
+
+
+def test_an_older_versions_note_is_of_no_boot_and_is_put_back(tmp_path: Path) -> None:
+    top = tracefs(tmp_path / "tracing")
+    tracer = tracer_of(tmp_path, asks(top))
+    tracer.arm()
+    note = tmp_path / "note"
+    note.write_text(note.read_text().removeprefix(BOOT))
+    tracer.disarm()
+    assert is_set(top) == PUT_BACK and not note.exists()
+
+
 def test_without_tracefs_nothing_was_armed(tmp_path: Path) -> None:
     tracer = tracer_of(tmp_path, asks(tmp_path / "nothing"))
     with pytest.raises(Failure, match="tracefs cannot be mounted"):

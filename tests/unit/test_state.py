@@ -316,7 +316,7 @@ def test_what_an_armed_tracer_has_noted_goes_with_the_rest(tmp_path: Path) -> No
     with hold(folder) as state:
         state.add(ArmedTracer(str(folder / NOTES[0]), instance_of(folder)))
         for name in NOTES:
-            (folder / name).write_text("tracing_on 0\n")
+            (folder / name).write_text("boot another\ntracing_on 0\n")
     record = json.loads((folder / "state.json").read_text())
     (folder / "state.json").write_text(json.dumps({**record, "boot": "another"}))
     assert peek(folder).things == []
