@@ -791,7 +791,7 @@ class State:
         """Removes what is ours in the folder; returns what could not be. The folder itself goes, if nothing else is
         left in it, with whoever holds it."""
         names = ("state.json", "state.json.new", "switch.page", "switch.page.new", "recorder.file")
-        paths = [*self.logs.glob("*"), *self.folder.glob("*.control")]
+        paths = [*self.logs.glob("*"), *(path for name in _CONTROLS for path in self.folder.glob(name))]
         paths += [self.folder / name for name in (*names, *NOTES)]
         problems = [problem for path in paths if (problem := FilePath(str(path)).undo()) is not None]
         problems += self.clear_sockets()
@@ -799,6 +799,10 @@ class State:
             with suppress(OSError):
                 folder.rmdir()
         return problems
+
+
+_CONTROLS = ("tester.control", "tester-alone.control", "neighbour-generator.control", "*-sender.control")
+"""The control sockets of measurements in the state folder: of testers, and of who sends each side interrupts."""
 
 
 class Unwritable(Failure):

@@ -230,6 +230,16 @@ def test_a_damaged_record_is_reported_and_taken_down(tmp_path: Path, change: str
     assert not folder.exists()
 
 
+def test_sockets_of_measurements_whose_record_is_lost_are_removed_and_no_others(tmp_path: Path) -> None:
+    folder = tmp_path / "state"
+    with hold(folder):
+        for name in ("tester.control", "neighbour-generator.control", "ue-sender.control", "mine.control"):
+            (folder / name).touch()
+        (folder / "state.json").write_text("{")
+    assert lower(folder).problems == []
+    assert [path.name for path in folder.iterdir() if path.suffix == ".control"] == ["mine.control"]
+
+
 def test_a_record_that_cannot_be_read_now_is_not_taken_for_lost(tmp_path: Path) -> None:
     folder = tmp_path / "state"
     with hold(folder) as state:
