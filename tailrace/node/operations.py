@@ -218,15 +218,19 @@ def plug_again(held: Held) -> bool:
     return failovers.plug_again(state, Plan.read(state.record.plan))
 
 
+def functions_gone(held: Held) -> list[str]:
+    """The names of virtual functions that went with a reset of their card. Raises Failure, Mistake."""
+    return missing_functions(Plan.read(held.state().record.plan).vfs)
+
+
 def make_functions_again(held: Held) -> list[str]:
-    """Makes virtual functions again that went with a reset of their card, for the switch to open; returns which. Raises
-    Failure, Mistake."""
+    """Makes virtual functions again that went with a reset of their card, for the switch to open; returns all that the
+    plan has. Raises Failure, Mistake."""
     state = held.state()
     plan = Plan.read(state.record.plan)
-    made = _make_again(state, plan)
-    if made and (problems := plug_failovers(state, plan)):
+    if _make_again(state, plan) and (problems := plug_failovers(state, plan)):
         raise Failure("; ".join(problems))
-    return made
+    return [each.name for each in plan.vfs.values()]
 
 
 def _ended(state: State) -> list[str]:

@@ -173,6 +173,8 @@ class Service:
         """Virtual functions that went with their card are to be made again."""
         self._not_made: str | None = None
         """Why they cannot be, as it was last said."""
+        self._gone: list[str] = []
+        """Which they are, since that was last found."""
         self._plugging = False
         """Machines are to be looked at that may let go of virtual functions."""
         self._drift: list[str] = []
@@ -629,10 +631,11 @@ class Service:
         card is down."""
         record = self._record()
         if record is None or not record.complete or record.changing:
-            self._seeking = False
+            self._seeking, self._not_made, self._gone = False, None, []
             return {}
         try:
-            made = operations.make_functions_again(self.held)
+            self._gone = list(dict.fromkeys([*self._gone, *operations.functions_gone(self.held)]))
+            there = operations.make_functions_again(self.held)
         except TailraceError as error:
             if str(error) != self._not_made:
                 self._not_made = str(error)
@@ -640,10 +643,10 @@ class Service:
             again = _Work(_OWN, self._make_functions_again)
             self.server.soon(lambda: self.server.loop.call_later(_SEEK_SECONDS, self._queue.put, again))
             return {}
-        self._seeking = False
-        if made or self._not_made is not None:
-            self._not_made = None
-            self.server.publish("card.back", functions=made)
+        back = [name for name in self._gone if name in there]
+        self._seeking, self._not_made, self._gone = False, None, []
+        if back:
+            self.server.publish("card.back", functions=back)
         return {}
 
     def _say(self, name: str, what: str, why: str) -> None:

@@ -6,6 +6,7 @@ import subprocess
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -146,4 +147,43 @@ def test_a_chain_leads_past_before_it_is_asked_how_a_function_ended(
     service._noticed["switch"] = switch.id
     service._look()
     assert done == ["led", "asked", "function.died", "chain.bypassed"]
+    service.server.loop.close()
+
+
+def test_functions_that_went_with_their_card_are_told_with_their_names(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whoever makes them again; and what was told before the node went down is told again."""
+    service = Service(Held(tmp_path), while_up=True)
+    record, gone, told = Record("boot", complete=True), list[str](), list[tuple[str, dict[str, Any]]]()
+
+    def make(_: Held) -> list[str]:
+        if gone:
+            raise Failure("the card is down")
+        return ["eth1/0", "eth1/1"]
+
+    monkeypatch.setattr(service, "_record", lambda: record)
+    monkeypatch.setattr(service.server, "soon", lambda _: None)
+    monkeypatch.setattr(service.server, "publish", lambda kind, **details: told.append((kind, details)))
+    monkeypatch.setattr("tailrace.node.service.operations.functions_gone", lambda _: list(gone))
+    monkeypatch.setattr("tailrace.node.service.operations.make_functions_again", make)
+    lost, back = ("card.lost", {"why": "the card is down"}), ("card.back", {"functions": ["eth1/0", "eth1/1"]})
+
+    def look(*missing: str, complete: bool = True) -> None:
+        gone[:], record.complete = missing, complete
+        service._make_functions_again()
+
+    look()  # all are there
+    assert told == []
+    look("eth1/0")
+    look("eth1/0", "eth1/1", "eth2/0")  # of which a change takes the last out of the plan
+    look()
+    look()
+    assert told == [lost, back]
+    look("eth1/0")
+    look("eth1/0", complete=False)
+    look("eth1/0")
+    look("eth1/0", complete=False)
+    look()
+    assert told == [lost, back, lost, lost]
     service.server.loop.close()
