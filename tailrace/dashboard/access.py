@@ -19,6 +19,7 @@ from starlette.requests import Request
 from starlette.responses import PlainTextResponse
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from tailrace.dashboard.door import LET_IN
 from tailrace.dashboard.passwords import Passwords
 from tailrace.errors import Mistake
 
@@ -72,6 +73,8 @@ class Guard:
             return
         request = Request(scope)
         refused = await self._refuse(request)
+        if refused is None:
+            scope[LET_IN] = True
 
         async def with_headers(message: Message) -> None:
             if message["type"] == "http.response.start":

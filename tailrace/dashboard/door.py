@@ -1,9 +1,10 @@
 """The door of the dashboard's server: connections are accepted here, and those that ask for nothing are ended.
 
 Whoever reaches the address may connect, with no token. So connections are bounded below the descriptors that the
-process may have: at the bound the one that has been without a request for longest makes room for the next. One
-connection is accepted in each round of the event loop; what the others have sent is read between two. Everything here
-runs in that loop.
+process may have: at the bound the one that has been without a request for longest makes room for the next, one that
+was never let in before others. Only who is let in may wait for an answer, or take one slowly. One connection is
+accepted in each round of the event loop; what the others have sent is read between two. Everything here runs in that
+loop.
 """
 
 from __future__ import annotations
@@ -22,7 +23,10 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 SECONDS = 10.0
-"""For a whole request, from the connection or from the answer before it; for a TLS handshake too."""
+"""For a whole request that is let in, from the connection or from the last answer to such a one; for a TLS handshake
+too. Who is not let in has no more in all."""
+LET_IN = "tailrace.let_in"
+"""True in the scope of a request whose sender may look."""
 _SWEEP = 1.0
 """Seconds between two looks at who has had that long."""
 _RETRY = 0.1
@@ -75,14 +79,22 @@ class _Visitor(H11Protocol):
         self._connecting: asyncio.Task[None] | None = None
         self.since = self.loop.time()
         """When it last had nothing to wait for."""
+        self.known = False
+        """It has had an answer for which it was let in."""
+
+    @property
+    def _let_in(self) -> bool:
+        return self.cycle is not None and LET_IN in self.cycle.scope
 
     @property
     def asks(self) -> bool:
-        """Whether it has sent a whole request, and not all of an answer has left yet."""
+        """Whether it has sent a whole request that was let in, and not all of the answer has left yet."""
+        if not self._let_in:
+            return False
         if self.transport is not None and self.transport.get_write_buffer_size():
             return True  # who takes nothing of it is ended by TCP_USER_TIMEOUT
         whole = self.conn.their_state not in (h11.IDLE, h11.SEND_BODY)
-        return whole and self.cycle is not None and not self.cycle.response_complete
+        return whole and not self.cycle.response_complete
 
     def connect(self, connection: socket.socket, context: ssl.SSLContext | None) -> None:
         self._connecting = self.loop.create_task(self._connect(connection, context))
@@ -100,8 +112,10 @@ class _Visitor(H11Protocol):
         self._door.left(self)
 
     def on_response_complete(self) -> None:
-        self.since = self.loop.time()
+        if self._let_in:
+            self.known, self.since = True, self.loop.time()
         super().on_response_complete()
+        self._door.accept_on()  # it may make room now
 
     def end(self) -> None:
         self._door.left(self)
@@ -127,7 +141,7 @@ class Door:
         for each in self._sockets:
             each.setblocking(False)
             each.listen(self._server.config.backlog)
-        self._accept_on()
+        self.accept_on()
         self._sweep()
 
     def close(self) -> None:
@@ -139,9 +153,10 @@ class Door:
 
     def left(self, visitor: _Visitor) -> None:
         self._visitors.pop(visitor, None)
-        self._accept_on()
+        self.accept_on()
 
-    def _accept_on(self) -> None:
+    def accept_on(self) -> None:
+        """Accepts again, where it has paused."""
         if self._open and not self._accepting:
             self._accepting = True
             for each in self._sockets:
@@ -155,7 +170,8 @@ class Door:
 
     def _accept(self, listening: socket.socket) -> None:
         if len(self._visitors) >= self._most:
-            idle = min((each for each in self._visitors if not each.asks), key=lambda each: each.since, default=None)
+            silent = (each for each in self._visitors if not each.asks)
+            idle = min(silent, key=lambda each: (each.known, each.since), default=None)
             if idle is None:  # the next one waits until one of them has its answer
                 self._pause()
                 return
@@ -166,7 +182,7 @@ class Door:
             return
         except OSError:  # no descriptor or memory for it; the socket stays readable
             self._pause()
-            self._loop.call_later(_RETRY, self._accept_on)
+            self._loop.call_later(_RETRY, self.accept_on)
             return
         connection.setblocking(False)
         config, state = self._server.config, self._server
@@ -185,6 +201,7 @@ class Door:
                 each.since = now
             elif now - each.since > SECONDS:
                 each.end()
+        self.accept_on()  # the rest of an answer may have left
         self._loop.call_later(_SWEEP, self._sweep)
 
 
