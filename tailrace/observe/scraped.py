@@ -1,7 +1,8 @@
 """The server that Prometheus scrapes: a thread for each connection, of which there is a bounded number.
 
 Whoever reaches its address may connect. At the bound the connection that has been without a request for longest makes
-room for the next, so that those who send nothing neither keep a scrape out nor take all descriptors.
+room for the next, or else the one that has been answered for longest, so that those who send or take nothing neither
+keep a scrape out nor take all descriptors.
 """
 
 from __future__ import annotations
@@ -11,12 +12,22 @@ import threading
 from contextlib import suppress
 from socketserver import ThreadingMixIn
 from typing import Any
-from wsgiref.simple_server import WSGIRequestHandler, WSGIServer
+from wsgiref.simple_server import ServerHandler, WSGIRequestHandler, WSGIServer
 
 MOST = 64
 """Connections at once."""
 _SECONDS = 10.0
 """A client that sends or takes nothing for so long is let go."""
+
+_LONGEST = 1 << 16
+"""Bytes of a request's first line."""
+
+
+class _Answer(ServerHandler):
+    def log_exception(self, exc_info: Any) -> None:
+        """Nothing is written of who takes no answer."""
+        if not isinstance(exc_info[1], (ConnectionError, TimeoutError)):
+            super().log_exception(exc_info)
 
 
 class _Handler(WSGIRequestHandler):
@@ -30,7 +41,15 @@ class _Handler(WSGIRequestHandler):
 
     def handle(self) -> None:
         with suppress(OSError):  # it has gone, or was ended
-            super().handle()
+            self.raw_requestline = self.rfile.readline(_LONGEST + 1)
+            if len(self.raw_requestline) > _LONGEST:
+                self.requestline = self.request_version = self.command = ""
+                self.send_error(414)
+            elif self.parse_request():
+                read: Any = self.rfile
+                answer = _Answer(read, self.wfile, self.get_stderr(), self.get_environ(), multithread=True)
+                answer.request_handler = self  # type: ignore[attr-defined]
+                answer.run(self.server.get_app())  # type: ignore[arg-type]
 
     def log_message(self, format: str, *args: Any) -> None:
         """Nothing is written of what anybody sends."""
@@ -47,7 +66,8 @@ class ScrapeServer(ThreadingMixIn, WSGIServer):
         self._lock = threading.Lock()
         self._idle: dict[socket.socket, None] = {}
         """Connections without a request, the oldest first."""
-        self._asked: set[socket.socket] = set()
+        self._asked: dict[socket.socket, None] = {}
+        """Those with one, the oldest first."""
         super().__init__((str(address[0]), port), _Handler)
 
     def asked(self, connection: socket.socket) -> None:
@@ -55,16 +75,15 @@ class ScrapeServer(ThreadingMixIn, WSGIServer):
         with self._lock:
             if connection in self._idle:
                 del self._idle[connection]
-                self._asked.add(connection)
+                self._asked[connection] = None
 
     def verify_request(self, request: Any, _: Any) -> bool:
-        """Whether there is room for it; if not it is ended."""
+        """Makes room for it; it is always answered."""
         with self._lock:
             if len(self._idle) + len(self._asked) >= MOST:
-                if not self._idle:
-                    return False
-                oldest = next(iter(self._idle))
-                del self._idle[oldest]
+                ended = self._idle or self._asked
+                oldest = next(iter(ended))
+                del ended[oldest]
                 with suppress(OSError):
                     oldest.shutdown(socket.SHUT_RDWR)  # its thread closes it
             self._idle[request] = None
@@ -73,5 +92,5 @@ class ScrapeServer(ThreadingMixIn, WSGIServer):
     def shutdown_request(self, request: Any) -> None:
         with self._lock:
             self._idle.pop(request, None)
-            self._asked.discard(request)
+            self._asked.pop(request, None)
         super().shutdown_request(request)

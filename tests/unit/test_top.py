@@ -7,12 +7,14 @@ import json
 import socket
 import struct
 import subprocess
+import threading
 import urllib.request
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, suppress
 from dataclasses import replace
 from itertools import count
 from pathlib import Path
+from typing import Any
 
 import pytest
 from prometheus_client import CollectorRegistry, generate_latest
@@ -22,6 +24,7 @@ from rich.console import Console
 
 from tailrace.cli import counters
 from tailrace.errors import Failure, Mistake
+from tailrace.observe import scraped
 from tailrace.observe.metrics import metrics, serve
 from tailrace.observe.scraped import MOST
 from tailrace.observe.snapshot import Facts, Sampler, Snapshot, rates
@@ -373,7 +376,8 @@ def test_connections_without_a_request_keep_no_scrape_out(tmp_path: Path) -> Non
             for sent in (b"", b"GET /met"):
                 clients = []
                 for _ in range(MOST):
-                    clients.append(stack.enter_context(socket.create_connection(server.server_address, timeout=60)))
+                    client = socket.create_connection(("127.0.0.1", server.server_port), timeout=60)
+                    clients.append(stack.enter_context(client))
                     clients[-1].sendall(sent)
                 with urllib.request.urlopen(f"http://127.0.0.1:{server.server_port}/metrics", timeout=60) as answer:
                     assert answer.status == 200
@@ -382,6 +386,68 @@ def test_connections_without_a_request_keep_no_scrape_out(tmp_path: Path) -> Non
     finally:
         server.shutdown()
         server.server_close()
+
+
+LARGE = bytes(64 << 20)
+
+
+def large(environ: dict[str, Any], begin: Callable[..., Any]) -> list[bytes]:
+    """Answers /large with more than any socket holds."""
+    begin("200 OK", [("Content-Type", "text/plain")])
+    return [LARGE if environ["PATH_INFO"] == "/large" else b"up\n"]
+
+
+def taken(client: socket.socket) -> int:
+    """How many bytes the server has sent until it ended the connection."""
+    count = 0
+    with suppress(ConnectionResetError):
+        while got := client.recv(1 << 16):
+            count += len(got)
+    return count
+
+
+def test_who_takes_no_answer_keeps_no_scrape_out(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    server = serve(Sampler(tmp_path / "none"), dict, "127.0.0.1", 0)
+    server.set_app(large)
+    try:
+        with ExitStack() as stack:
+            clients = []
+            for _ in range(MOST):
+                client = socket.create_connection(("127.0.0.1", server.server_port), timeout=60)
+                clients.append(stack.enter_context(client))
+                clients[-1].sendall(b"GET /large HTTP/1.0\r\n\r\n")
+                clients[-1].recv(1)
+            with urllib.request.urlopen(f"http://127.0.0.1:{server.server_port}/", timeout=60) as answer:
+                assert answer.read() == b"up\n"
+            assert taken(clients[0]) < len(LARGE), "it made room"
+    finally:
+        server.shutdown()
+        server.server_close()
+    assert capsys.readouterr().err == ""
+
+
+def test_nothing_is_written_of_who_takes_no_answer(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(scraped._Handler, "timeout", 0.5)
+    server = serve(Sampler(tmp_path / "none"), dict, "127.0.0.1", 0)
+    server.set_app(large)
+    ended = threading.Event()
+    end = server.shutdown_request
+
+    def then(request: Any) -> None:
+        end(request)
+        ended.set()
+
+    monkeypatch.setattr(server, "shutdown_request", then)
+    try:
+        with socket.create_connection(("127.0.0.1", server.server_port), timeout=60) as client:
+            client.sendall(b"GET /large HTTP/1.0\r\n\r\n")
+            assert ended.wait(60)
+    finally:
+        server.shutdown()
+        server.server_close()
+    assert capsys.readouterr().err == ""
 
 
 @pytest.mark.parametrize("host", ["a..b", "x" * 70])
