@@ -11,7 +11,7 @@ import socket
 import threading
 from contextlib import suppress
 from socketserver import ThreadingMixIn
-from typing import Any
+from typing import IO, Any, cast
 from wsgiref.simple_server import ServerHandler, WSGIRequestHandler, WSGIServer
 
 MOST = 64
@@ -46,8 +46,8 @@ class _Handler(WSGIRequestHandler):
                 self.requestline = self.request_version = self.command = ""
                 self.send_error(414)
             elif self.parse_request():
-                read: Any = self.rfile
-                answer = _Answer(read, self.wfile, self.get_stderr(), self.get_environ(), multithread=True)
+                written = cast(IO[bytes], self.wfile)
+                answer = _Answer(self.rfile, written, self.get_stderr(), self.get_environ(), multithread=True)
                 answer.request_handler = self  # type: ignore[attr-defined]
                 answer.run(self.server.get_app())  # type: ignore[arg-type]
 
