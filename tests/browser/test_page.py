@@ -375,7 +375,7 @@ def test_the_bell_tells_how_many_are_new(page: Browser) -> None:
 
 
 def test_what_is_new_is_a_notification(tab: Browser) -> None:
-    """What was there before is none; no clock matters."""
+    """What was there before is none, nor what comes back; no clock matters."""
     heard = Heard(dict(EVENTS))
     with served(MadeUp(), heard) as port:
         tab.complaints.clear()
@@ -399,6 +399,13 @@ def test_what_is_new_is_a_notification(tab: Browser) -> None:
         heard.latest["8"] = {**EVENTS["7"], "time": time_, "about": "firewall"}
         wait_until(lambda: tab.evaluate("window.shown.length"))
         assert tab.evaluate("window.shown") == [["firewall: function.died", f"8 {time_}"]]
+        shown = "document.querySelectorAll('.bell li').length"
+        tab.evaluate("document.querySelector('.bell button').click()")
+        told = heard.latest.pop("8")
+        wait_until(lambda: tab.evaluate(shown) == 2)
+        heard.latest |= {"8": told, "9": {**told, "about": "router"}}
+        wait_until(lambda: tab.evaluate("window.shown.length") > 1)
+        assert tab.evaluate("window.shown[1]") == ["router: function.died", f"9 {time_}"], "of 8 it was told before"
         assert tab.complaints == []
         tab.open("about:blank", 1440)
 

@@ -3,6 +3,7 @@ import { useEffect, useRef, useState } from "preact/hooks";
 import type { Event, Picture } from "./picture";
 
 const MOST = 5; // notifications at a time
+const TOLD = 1000; // alarms that are not told of again
 
 interface Alarm extends Event {
 	key: string;
@@ -25,13 +26,16 @@ function useNotices(alarms: Alarm[], heard: boolean): [NotificationPermission | 
 		if (!heard) return;
 		const known = told.current ?? new Set(keys);
 		const fresh = alarms.filter(({ key }) => !known.has(key));
-		told.current = new Set(keys);
+		for (const key of keys) known.delete(key), known.add(key); // what is shown is forgotten last
+		for (const key of known) known.size > TOLD && known.delete(key);
+		told.current = known;
 		if (allowed === "granted")
 			for (const { about, kind, key } of fresh.slice(0, MOST)) new Notification(`${about}: ${kind}`, { tag: key, icon: "icon.svg" });
 	}, [heard, keys.join()]);
 	return [allowed, () => Notification.requestPermission().then(setAllowed)];
 }
 
+/** `picture`: of what is now; what is replayed has been told. */
 export function Bell({ picture }: { picture: Picture | null }) {
 	const alarms = alarmsOf(picture);
 	const [allowed, request] = useNotices(alarms, picture !== null);

@@ -160,7 +160,7 @@ function Page({ address }: { address: { view: Name; node: string } }) {
 						{node.version !== undefined && `, version ${node.version}`}
 					</p>
 				)}
-				<Bell picture={picture} />
+				<Bell picture={heard.picture} />
 			</header>
 			<Views {...address} several={names.length > 0} />
 			{replay.bar}
