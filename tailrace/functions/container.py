@@ -11,7 +11,7 @@ import os
 import platform
 import re
 import subprocess
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from functools import cache
 from pathlib import Path
@@ -88,7 +88,7 @@ class InContainer(Starter):
         if launcher.tied:
             keep(launcher.state, instance.name, container.removal())
         size = self.ordinary_bytes(instance.memory_bytes, instance.tables_mib, huge=instance.huge)
-        pid = _run(_options(container.name, log, instance, image, size), instance)
+        pid = _run_from(image, lambda image: _options(container.name, log, instance, image, size), instance)
         process = identify(pid)
         if process is None:
             raise launcher.failure(instance.name, f"{instance.name} has ended at its start")
@@ -217,6 +217,17 @@ def _mounted(uri: str, number: int) -> tuple[str, list[str]]:
     """A port's URI in the container, and the words that let it see the folder of its socket."""
     within, words = inside(uri, number)
     return within, ["--volume", f"{words[1]}:{words[2]}"] if words else []
+
+
+def _run_from(image: str, options: Callable[[str], Sequence[str]], instance: Instance) -> int:
+    """Starts a container from an image, with the options for one; Tailrace's own is made again where somebody has
+    removed it since it was looked for. Returns the pid of its first process. Raises Failure, Mistake."""
+    try:
+        return _run(options(image), instance)
+    except Failure:
+        if instance.image is not None or podman_has(image):
+            raise
+    return _run(options(container_image()), instance)
 
 
 def _run(options: Sequence[str], instance: Instance) -> int:

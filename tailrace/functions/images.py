@@ -48,6 +48,7 @@ _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 _TAKEN = ("disks", "kvm.json", "packages", "snapshots")
 """What is beside the images."""
 _REPOSITORY = "localhost/tailrace-vnf"
+_OF_A_BUILD = re.compile(rf"{_REPOSITORY}:[0-9a-f]{{16}}")
 _KEPT_SECONDS = 3600.0
 _MODULES = (
     "virtio_pci",
@@ -220,12 +221,14 @@ def container_image() -> str:
 
 
 def _remove_older(image: str) -> None:
-    """Removes the images of other builds, but for new ones, from which somebody may be about to start. Raises Failure,
-    ValueError."""
+    """Removes the images of other builds, but for new ones, from which somebody may be about to start, and those that
+    somebody has tagged. One whose age podman does not say stays. Raises Failure, ValueError."""
     found = json.loads(podman("images", "--filter", f"reference={_REPOSITORY}", "--format", "json"))
     before = time.time() - _KEPT_SECONDS
-    others = {name for each in found if each["Created"] < before for name in each.get("Names") or ()} - {image}
-    for name in sorted(each for each in others if each.startswith(f"{_REPOSITORY}:")):
+    ages = [(each, each.get("Created")) for each in found or ()]
+    old = [each for each, made in ages if isinstance(made, (int, float)) and made < before]
+    names = {name for each in old for name in each.get("Names") or ()} - {image}
+    for name in sorted(filter(_OF_A_BUILD.fullmatch, names)):
         with suppress(Failure):  # a container has it: without force podman keeps it then
             podman("image", "rm", name)
 

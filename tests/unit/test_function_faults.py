@@ -6,8 +6,9 @@ import os
 import subprocess
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import nullcontext
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
@@ -313,6 +314,28 @@ def test_a_libvirt_that_ends_while_it_ends_a_machine_is_asked_again(
     with nullcontext() if comes_back else pytest.raises(Failure, match="libvirt does not end it: away"):
         hypervisor.end_machine("tailrace-fw")
     assert len(said) == 1
+
+
+def test_an_image_that_goes_before_its_container_starts_is_made_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Tailrace's own; somebody else's is theirs to get."""
+    runs: list[str] = []
+
+    def run(options: Sequence[str], _: Instance) -> int:
+        runs.append(options[0])
+        if options[0] != "new":
+            raise Failure("no such image")
+        return 7
+
+    monkeypatch.setattr(container, "_run", run)
+    monkeypatch.setattr(container, "container_image", lambda: "new")
+    monkeypatch.setattr(container, "podman_has", lambda _: False)
+    own = replace(INSTANCE, image=None)
+    assert container._run_from("old", lambda image: [image], own) == 7 and runs == ["old", "new"]
+    with pytest.raises(Failure, match="no such image"):
+        container._run_from("registry/fw:3", lambda image: [image], replace(INSTANCE, image="registry/fw:3"))
+    monkeypatch.setattr(container, "podman_has", lambda _: True)
+    with pytest.raises(Failure, match="no such image"):
+        container._run_from("old", lambda image: [image], own)
 
 
 @pytest.mark.parametrize(

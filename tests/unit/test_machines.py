@@ -484,22 +484,27 @@ def test_the_chains_of_bench_start_are_sound_and_forward_through_all(place: str)
 
 def test_images_of_earlier_builds_that_no_container_has_go(monkeypatch: pytest.MonkeyPatch) -> None:
     now, gone = time.time(), []
-    names = {"new": 0, "old": 7200, "used": 7200, "younger": 60}
-    known = [{"Names": [f"localhost/tailrace-vnf:{each}"], "Created": int(now - age)} for each, age in names.items()]
+    of = {
+        name: f"localhost/tailrace-vnf:{number:016x}" for number, name in enumerate(("new", "old", "used", "younger"))
+    }
+    ages = {of["new"]: 0, of["old"]: 7200, of["used"]: 7200, of["younger"]: 60, "localhost/tailrace-vnf:mine": 7200}
+    known: list[dict[str, object]] = [{"Names": [name], "Created": int(now - age)} for name, age in ages.items()]
     known += [{"Names": None, "Created": 0}, {"Names": ["localhost/other:1"], "Created": 0}]
+    known += [{"Names": [f"localhost/tailrace-vnf:{9:016x}"], "Created": "2026-11-30"}]
+    known += [{"Names": [f"localhost/tailrace-vnf:{8:016x}"]}]
 
     def podman(*words: str) -> str:
         if words[0] == "images":
             return json.dumps(known)
         assert words[:2] == ("image", "rm"), words
-        if words[2].endswith("used"):
+        if words[2] == of["used"]:
             raise Failure("image is in use by a container")
         gone.append(words[2])
         return ""
 
     monkeypatch.setattr(images, "podman", podman)
-    images._remove_older("localhost/tailrace-vnf:new")
-    assert gone == ["localhost/tailrace-vnf:old"]
+    images._remove_older(of["new"])
+    assert gone == [of["old"]]
 
 
 def test_a_stand_in_is_the_emulator_of_machines() -> None:
