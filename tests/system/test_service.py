@@ -11,7 +11,7 @@ import struct
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -539,7 +539,10 @@ def test_a_guest_that_breaks_a_rule_and_a_change_are_told_as_they_happen(command
     text = LEFT.format(policy="drop")
     command("up", command.spec(text))
     left, right = guests(command)
-    with listening(command) as event:
+    with ExitStack() as stack:
+        for guest in (left, right):
+            stack.callback(guest.end)
+        event = stack.enter_context(listening(command))
         # Its index runs away.
         struct.pack_into("<H", left.memory, RING_AT[SENDS] + 0x4000 + 2, 5000)
         left.kicks(SENDS)
@@ -551,5 +554,3 @@ def test_a_guest_that_breaks_a_rule_and_a_change_are_told_as_they_happen(command
         found = event("version.applied")
         assert found["details"]["version"] == command.status()["version"]
         assert found["details"]["spec"].endswith("other.yaml")
-    for guest in (left, right):
-        guest.end()
