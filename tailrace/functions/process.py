@@ -148,6 +148,7 @@ class InProcess(Starter):
 
     name = "process"
     usual = True
+    images = False
     listens = True
     hands_over = True
     threads = True

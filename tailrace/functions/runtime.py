@@ -230,6 +230,8 @@ class Starter(Runtime, ABC):
     """An instance can be started before the switch has its ports."""
     passes: ClassVar[bool] = False
     """It reaches its folders by their whole paths; others see them elsewhere."""
+    images: ClassVar[bool] = True
+    """What it starts is of an image."""
     several: ClassVar[bool] = False
     """Instances can be started by several threads at the same time."""
     patience: ClassVar[float] = 30.0

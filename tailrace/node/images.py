@@ -14,9 +14,11 @@ from tailrace.plan.planned import Plan
 
 def look_for_images(plan: Plan, names: Collection[str]) -> list[str]:
     """Finds images and files that functions name and this machine lacks, by a short look, and says what was not looked
-    at: of a runtime that it lacks, only files are. Raises Failure, Refused."""
+    at: of a runtime with images that it lacks, only files are. Raises Failure, Refused."""
     lacks: dict[str, Mistake] = {}
     for runtime in dict.fromkeys(each.runs for each in plan.started if each.name in names and not each.arrives):
+        if not STARTERS[runtime].images:
+            continue
         try:
             STARTERS[runtime].check_by_looking()
         except Mistake as mistake:

@@ -437,6 +437,12 @@ def test_without_podman_a_plan_says_what_was_not_checked(tmp_path: Path, monkeyp
     assert note.startswith("not checked whether a container starts here, nor its image: podman is missing; install it")
 
 
+def test_a_process_has_no_image_to_be_looked_at(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(programs, "find_system_program", lambda _: None)
+    made = plan_in(tmp_path, "one: {kind: skeleton, runs: process}", "one")
+    assert images.look_for_images(made, ["one"]) == []
+
+
 def test_an_image_of_many_functions_is_checked_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """And only before a start whether it is whole: the service's other callers wait while it makes a plan."""
     checked: list[object] = []
