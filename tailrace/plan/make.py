@@ -158,7 +158,10 @@ def place_functions(
     several = {each.name: each.cpus for each in started if each.cpus > 1}
     if keep is not None:
         elastic = [each.name for each in started if each.elastic]
-        placement = keep_places(keep, cpus, alone, tester=tester, real_time=real_time, several=several, elastic=elastic)
+        high = [each.name for each in started if each.latency == "high"]
+        placement = keep_places(
+            keep, cpus, alone, tester=tester, real_time=real_time, several=several, elastic=elastic, high=high
+        )
     else:
         placement = place(
             cpus, alone, tester=tester, real_time=real_time, workers=workers, cores=cores, several=several

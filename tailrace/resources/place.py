@@ -199,12 +199,13 @@ def keep_places(
     real_time: bool,
     several: Mapping[str, int] = MappingProxyType({}),
     elastic: Collection[str] = (),
+    high: Collection[str] = (),
 ) -> Placement:
     """A placement for a changed set of functions in which whoever stays, stays where it is, unless it has more or fewer
     CPUs now; one that is `elastic` stays then too, with the first of those that it has, or some more.
 
-    New pollers get the CPUs that nobody has; where these do not suffice, new functions share one. Raises TooFewCpus
-    where they do not suffice for who stays.
+    New pollers get the CPUs that nobody has; where these do not suffice, new functions share one, of those that are
+    `high` only where there is no other. Raises TooFewCpus where they do not suffice for who stays.
     """
     order = _best_first(cpus, old.workers)
     kept = {
@@ -235,7 +236,10 @@ def keep_places(
         control, _ = _control(cpus, order, taken | _cores(chosen))
         places = [choice.place(control, 0) for choice in chosen]
     else:
-        shared = _shared(order, {cpu.core for cpu in cpus if cpu.number in old.workers})
+        polled = {core for name, at in kept.items() if name in high for core in at.cores}
+        own = {cpu.core for cpu in cpus if cpu.number in old.workers}
+        of_high = {cpu.core for cpu in cpus if cpu.number in polled}
+        shared = _shared(order, own | of_high, [cpu for cpu in order if cpu.core not in own])
         core = old.tester.core if old.tester else shared.number
         if pollers and old.oversubscribed:
             core = next((each.core for each in kept.values()), core)

@@ -50,6 +50,17 @@ def test_the_sibling_of_a_named_core_is_nobody_elses() -> None:
         assert full.functions["c"].core == 1, "it shares, and is on no sibling of who polls"
 
 
+def test_what_shares_a_core_shares_that_of_a_high_one_last() -> None:
+    cpus = machine(3)
+    placed = place(cpus, ["a", "b"], tester=False, real_time=True)
+    own = {name: at.core for name, at in placed.functions.items()}
+    for high, other in ((["a"], "b"), (["b"], "a")):
+        more = keep_places(placed, cpus, ["a", "b", "c"], tester=False, real_time=True, high=high)
+        assert more.functions["c"].core == own[other]
+    full = keep_places(placed, cpus, ["a", "b", "c"], tester=False, real_time=True, high=["a", "b"])
+    assert full.functions["c"].core in own.values(), "and never a worker's while there is another"
+
+
 def test_a_control_thread_is_on_no_sibling_of_a_named_core() -> None:
     cpus = machine(4, roles="sswv")
     placed = place(cpus, ["a"], tester=False, real_time=True, cores=[4])
