@@ -4,7 +4,7 @@ namespace."""
 from __future__ import annotations
 
 import ipaddress
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Annotated, Any, Literal
 
 from pydantic import BeforeValidator, Field, WithJsonSchema
@@ -26,6 +26,8 @@ _IPV4_ROUTE, _IPV6_ROUTE = 640, 3700
 
 Address = ipaddress.IPv4Address | ipaddress.IPv6Address
 Net = ipaddress.IPv4Network | ipaddress.IPv6Network
+#: Routes by the length of their prefix, and by its bits.
+Narrow = dict[int, dict[int, Net]]
 #: Where no frame is forwarded to by a route (RFC 1812, 5.3.7; RFC 6890; RFC 4291, 2.5 and 2.7).
 _NOWHERE: tuple[Net, ...] = tuple(
     ipaddress.ip_network(each)
@@ -171,12 +173,14 @@ class Router(Settings):
                 )
             elif whole := self._whole(address):
                 yield ("neighbours", address), f"{address} is {whole}; expected that of a neighbour"
+        routes = {prefix: ipaddress.ip_network(prefix) for prefix in self.routes}
+        narrow = _narrow(routes.values(), networks)
         for prefix, hops in self.routes.items():
-            for why in self._problems_of(ipaddress.ip_network(prefix), hops, owners, networks):
+            for why in self._problems_of(routes[prefix], hops, owners, networks, narrow):
                 yield ("routes", prefix), why
 
     def _problems_of(
-        self, prefix: Net, hops: list[str], owners: dict[str, str], networks: dict[Net, str]
+        self, prefix: Net, hops: list[str], owners: dict[str, str], networks: dict[Net, str], narrow: Narrow
     ) -> Iterator[str]:
         """What is wrong with a route."""
         nowhere = [each for each in _NOWHERE if each.version == prefix.version and each.supernet_of(prefix)]  # type: ignore[arg-type]
@@ -199,7 +203,7 @@ class Router(Settings):
                 yield f"{hop} is {whole}; expected a neighbour's"
             elif hop in hops[:place]:
                 yield f"{hop} is named twice; expected each next hop once"
-            elif (by := self._route_of(hop)) is not None:
+            elif (by := self._route_of(hop, narrow)) is not None:
                 yield (
                     f"{hop} is a next hop, and {by} another route to it, which the kernel refuses for IPv6; expected "
                     f"no route to a part of a port's network that has {hop} in it"
@@ -229,12 +233,26 @@ class Router(Settings):
                     return f"the address of the whole network {network}"
         return None
 
-    def _route_of(self, hop: str) -> str | None:
+    def _route_of(self, hop: str, narrow: Narrow) -> Net | None:
         """The route by which Linux would look for a next hop of IPv6, where its port's network is wider: then it is
         refused (ip6_route_check_nh() in net/ipv6/route.c)."""
         address = ipaddress.ip_address(hop)
-        if address.version == 4:
+        if address.version == 4 or not narrow:
             return None
         own = max(network.prefixlen for network, _ in self._networks(address))
-        routes = (ipaddress.ip_network(each) for each in self.routes)
-        return next((str(each) for each in routes if address in each and each.prefixlen > own), None)
+        for length in sorted((each for each in narrow if each > own), reverse=True):
+            found = narrow[length].get(int(address) >> (address.max_prefixlen - length))
+            if found is not None:
+                return found
+        return None
+
+
+def _narrow(routes: Iterable[Net], networks: Iterable[Net]) -> Narrow:
+    """The IPv6 routes to a part of a port's network. Usually there are none, and a spec may have a million routes."""
+    ports = [each for each in networks if each.version == 6]
+    narrow: Narrow = {}
+    for route in routes:
+        if any(route.prefixlen > port.prefixlen and route.network_address in port for port in ports):
+            first = int(route.network_address) >> (route.max_prefixlen - route.prefixlen)
+            narrow.setdefault(route.prefixlen, {})[first] = route
+    return narrow

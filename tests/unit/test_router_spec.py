@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ipaddress
 import json
 
 import pytest
@@ -18,6 +19,7 @@ from tailrace.resources.place import Place
 from tailrace.resources.topology import Cpu
 from tailrace.spec.kind import Network, Route
 from tailrace.spec.load import parse_spec
+from tailrace.spec.router import Router
 from tailrace.spec.source import SpecError
 
 CPUS = [Cpu(0), Cpu(1)]
@@ -168,6 +170,45 @@ def test_all_that_is_wrong_is_said_at_once() -> None:
     assert [word in str(wrong.value) for word in ("no prefix of a port", "router's own", "another IP version")] == [
         True
     ] * 3
+
+
+@pytest.mark.parametrize("near", [False, True])
+def test_what_routes_are_looked_through_for_grows_with_their_number_alone(
+    near: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """`near`: each is to a part of a port's network, which others' next hops are compared with."""
+    work = [0]
+    parse, contains = ipaddress.ip_network, ipaddress.IPv6Network.__contains__
+
+    def count_parse(address: str) -> ipaddress.IPv4Network | ipaddress.IPv6Network:
+        work[0] += 1
+        return parse(address)
+
+    def count_contains(self: ipaddress.IPv6Network, other: object) -> bool:
+        work[0] += 1
+        return contains(self, other)
+
+    def work_for(number: int) -> int:
+        first = "fd00:1::1" if near else "fd00:2:"
+        router = Router.model_validate(
+            {
+                "port1": "fd00:1::1/64",
+                "routes": {f"{first}:{each:x}:0/112": f"fd00:1::2:{each:x}" for each in range(number)},
+            }
+        )
+        work[0] = 0
+        assert not list(router.problems())
+        return work[0]
+
+    monkeypatch.setattr(ipaddress, "ip_network", count_parse)
+    monkeypatch.setattr(ipaddress.IPv6Network, "__contains__", count_contains)
+    assert 0 < work_for(4000) <= 2 * work_for(2000) + 16
+
+
+def test_of_routes_to_a_next_hop_the_narrowest_is_said() -> None:
+    routes = "routes: {'fd00:1::/96': 'fd00:1:0:0:1::2', 'fd00:1::/120': 'fd00:1:0:0:1::2', 'fd00:2::/32': 'fd00:1::2'}"
+    with pytest.raises(SpecError, match="fd00:1::2 is a next hop, and fd00:1::/120 another route to it"):
+        parse_spec(edge(f"{PORTS}, {routes}"), "s")
 
 
 def test_in_a_machine_the_kernel_inside_is_told_its_network() -> None:
