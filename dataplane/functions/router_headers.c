@@ -74,11 +74,6 @@ static bool unspecified_or_loopback(const uint8_t *address)
 	return memcmp(address, zero, 15) == 0 && address[15] <= 1;
 }
 
-static bool link_local(const uint8_t *address)
-{
-	return address[0] == 0xfe && (address[1] & 0xc0) == 0x80;
-}
-
 static enum router_verdict check6(const struct rte_ipv6_hdr *header, uint32_t size, uint32_t length)
 {
 	const uint8_t *source = (const uint8_t *)&header->src_addr, *destination = (const uint8_t *)&header->dst_addr;
@@ -92,7 +87,7 @@ static enum router_verdict check6(const struct rte_ipv6_hdr *header, uint32_t si
 	/* RFC 4291, 2.7: no packet comes from a multicast address. */
 	if (source[0] == 0xff || unspecified_or_loopback(destination))
 		return ROUTER_DROP_martian;
-	if (destination[0] == 0xff || link_local(destination) || link_local(source))
+	if (destination[0] == 0xff || router_link_local(destination) || router_link_local(source))
 		return ROUTER_KERNEL_NEIGHBOURS;
 	if (unspecified_or_loopback(source))
 		return ROUTER_DROP_martian;

@@ -57,6 +57,12 @@ static inline uint64_t router_mac(const void *address)
 	return mac;
 }
 
+/* Of IPv6 (RFC 4291, 2.5.6). */
+static inline bool router_link_local(const uint8_t *address)
+{
+	return address[0] == 0xfe && (address[1] & 0xc0) == 0x80;
+}
+
 /*
  * `size` bytes of the frame are in one piece, `length` are there in all, `layer2` of them before the IP header: the
  * Ethernet header, and a tag that the caller has looked at.  `mac` is the link's.  ROUTER_IPV4 and

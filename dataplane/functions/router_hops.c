@@ -130,11 +130,6 @@ bool router_neighbour_get(uint32_t number, struct router_neighbour *neighbour)
 	return true;
 }
 
-bool router_neighbours_full(void)
-{
-	return nb_neighbours == ROUTER_NEIGHBOURS_MOST;
-}
-
 /* ------- next hops ------- */
 
 static uint32_t *bucket_of(const struct router_hop *hop)

@@ -24,9 +24,6 @@ struct router_neighbour {
 /* Fill in the neighbour of this number.  Returns false if there is none any more. */
 bool router_neighbour_get(uint32_t number, struct router_neighbour *neighbour);
 
-/* Whether one more neighbour would find no room. */
-bool router_neighbours_full(void);
-
 /* The caller has the lock of the table. */
 void router_hops_describe(json_t *into);
 

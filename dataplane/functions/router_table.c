@@ -138,6 +138,19 @@ static uint32_t host_order(const struct router_address *address)
 	return ntohl(word);
 }
 
+uint64_t router_lookup_held(uint8_t family, const struct router_address *address)
+{
+	struct router_address wanted = *address;
+	uint32_t word = host_order(address);
+	uint64_t found;
+
+	if (family == ROUTER_4)
+		rte_fib_lookup_bulk(fib4, &word, &found, 1);
+	else
+		rte_fib6_lookup_bulk(fib6, ADDRESSES6(&wanted), &found, 1);
+	return found;
+}
+
 /* Where DPDK's tree keeps our pointer to the route of a prefix; NULL: it has none. */
 static struct route **place_of(const struct router_prefix *prefix)
 {

@@ -111,6 +111,9 @@ uint32_t router_find_neighbour(uint8_t link, uint8_t family, const struct router
 
 /* ------- the thread that writes ------- */
 
+/* The route to an address among those that the table holds, also while not all fit.  As a lookup finds it. */
+uint64_t router_lookup_held(uint8_t family, const struct router_address *address);
+
 enum router_news {
 	ROUTER_NEW,    /* it takes the place of one of the same rank */
 	ROUTER_BEHIND, /* it comes behind those of the same rank */

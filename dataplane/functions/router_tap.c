@@ -88,7 +88,7 @@ static bool give_turn(struct router_tap *tap)
 		unsigned count = rte_ring_sc_dequeue_burst(tap->to_kernel[class], (void **)mbufs, TURN, NULL);
 
 		for (unsigned i = 0; i < count; i++)
-			if (class != ROUTER_OTHERS || router_asked_may(&tap->asked, mbufs[i], now)) {
+			if (router_asked_may(&tap->asked, mbufs[i], now)) {
 				give_kernel(tap, mbufs[i]);
 			} else {
 				tap->unasked[mbufs[i]->port]++;
@@ -262,6 +262,7 @@ int router_tap_open(struct router_tap *tap, struct rte_mempool *pool, int forwar
 	int rc;
 
 	*tap = (struct router_tap){.fds = {-1, -1}, .prompt.fds = {-1, -1}, .pool = pool, .forward_fd = forward_fd};
+	router_asked_open(&tap->asked);
 	tap->wake_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
 	if (tap->wake_fd < 0) {
 		log_error("eventfd: %s", strerror(errno));

@@ -136,6 +136,22 @@ static void network6(uint8_t last)
 	router_kernel_take(&kernel, header, header->nlmsg_len);
 }
 
+/* Tell of an IPv6 address of the router's own, at port 1. */
+static void own6(const uint8_t address[16])
+{
+	struct message message;
+	struct nlmsghdr *header = begin(&message, RTM_NEWROUTE, NLM_F_CREATE);
+	struct rtmsg *route = mnl_nlmsg_put_extra_header(header, sizeof(*route));
+
+	route->rtm_family = AF_INET6;
+	route->rtm_dst_len = 128;
+	route->rtm_table = RT_TABLE_LOCAL;
+	route->rtm_type = RTN_LOCAL;
+	mnl_attr_put(header, RTA_DST, 16, address);
+	mnl_attr_put_u32(header, RTA_OIF, INTERFACE + 1);
+	router_kernel_take(&kernel, header, header->nlmsg_len);
+}
+
 /* Tell of the VLAN interface INTERFACE + `number` of port 1; `type` RTM_DELLINK: it is gone. */
 static void vlan_link(uint16_t type, unsigned number, uint16_t vlan)
 {
@@ -294,13 +310,36 @@ static const char *text(const json_t *of, const char *name)
 	return json_string_value(json_object_get(of, name));
 }
 
-static bool may(struct router_asked *asked, uint32_t destination, uint64_t now)
+static bool may_frame(struct router_asked *asked, struct rte_mbuf *mbuf, uint16_t in, uint64_t now)
 {
-	struct rte_mbuf *mbuf = udp4(0x0a000002, destination, 1, 64);
-	const bool may = router_asked_may(asked, mbuf, now);
+	bool may;
 
+	mbuf->port = in;
+	may = router_asked_may(asked, mbuf, now);
 	rte_pktmbuf_free(mbuf);
 	return may;
+}
+
+static bool may(struct router_asked *asked, uint32_t source, uint32_t destination, uint64_t now)
+{
+	return may_frame(asked, udp4(source, destination, 1, 64), 0, now);
+}
+
+/* Of ICMPv6 from fe80::`source` to fe80::`destination`, in at port 1. */
+static bool may_near(struct router_asked *asked, uint16_t source, uint16_t destination, uint8_t type)
+{
+	const uint8_t near[8] = {0xfe, 0x80};
+	struct frame frame;
+
+	frame_macs(&frame, 1, 2);
+	frame_ipv6(&frame, source, destination, 58, 8);
+	frame.bytes[21] = 255;
+	memcpy(frame.bytes + 22, near, sizeof(near));
+	memcpy(frame.bytes + 38, near, sizeof(near));
+	frame_add8(&frame, type);
+	for (unsigned i = 1; i < 8; i++)
+		frame_add8(&frame, 0);
+	return may_frame(asked, mbuf_of(&frame), 1, 1);
 }
 
 /* ------- the tests ------- */
@@ -463,6 +502,7 @@ static void the_kernel_gets_what_has_no_neighbour_yet(void **state)
 static void neighbours_without_room_are_the_kernels(void **state)
 {
 	const uint32_t flood = 0x0a000200, last = flood + 2 * ROUTER_NEIGHBOURS_MOST;
+	static struct router_asked asked;
 	json_t *counters = json_object();
 	const json_t *neighbours;
 
@@ -479,36 +519,132 @@ static void neighbours_without_room_are_the_kernels(void **state)
 	expect_left(pass(udp4(0x0a000002, flood, 1, 64), 0), 60, 63);
 	assert_null(pass(udp4(0x0a000002, last - 1, 1, 64), 0));
 	expect_kernel(ROUTER_OTHERS, 0);
+	/* Those are held to the bound of neighbours that nobody knows. */
+	router_asked_open(&asked);
+	for (uint32_t i = 1; i <= 64; i++) {
+		assert_true(may(&asked, 0x0a000002, flood + i, 1));
+		assert_int_equal(may(&asked, 0x0a000002, last - i, 1), i <= ROUTER_ASKED_PART);
+	}
 	for (uint32_t address = flood; address < last; address++)
 		neighbour4(address, 1, 60, 0);
 	neighbour4(last - 1, 1, 61, NUD_REACHABLE);
 	expect_left(pass(udp4(0x0a000002, last - 1, 1, 64), 0), 61, 63);
 }
 
+enum { SENDER = 0x0a000002, AFAR = 0xc0000200, PORTS_PLACES = ROUTER_ASKED / ROUTER_PORTS };
+
+/* So many of `number` frames the kernel may have: from as many networks, each to a neighbour of its own. */
+static unsigned scan_from_everywhere(struct router_asked *asked, uint32_t first, unsigned number, uint16_t in)
+{
+	unsigned given = 0;
+
+	for (unsigned i = 0; i < number; i++)
+		given += may_frame(asked, udp4(0x64000001 + (i << 8), first + i, 1, 64), in, 1);
+	return given;
+}
+
 /* A scan does not fill the kernel's table of neighbours. */
 static void the_kernel_looks_for_so_many_neighbours_at_a_time(void **state)
 {
 	static struct router_asked asked;
-	const uint32_t first = 0x0a000103;
 	uint64_t now = 1;
 
-	memset(&asked, 0, sizeof(asked));
-	add4(0xc0000200, 24, 0x0a000109, 1); /* behind a gateway */
+	router_asked_open(&asked);
+	add4(AFAR, 24, 0x0a000109, 1); /* behind a gateway */
 	add4(0x0a010000, 16, 0, 1);
 	for (unsigned round = 0; round < 2; round++, now += ROUTER_ASKED_MS) {
 		/* Each as often as frames come for it. */
-		for (unsigned i = 0; i < 2 * ROUTER_ASKED; i++)
-			assert_true(may(&asked, 0x0a010000 + i / 2, now + 1));
-		assert_false(may(&asked, 0x0a010000 + ROUTER_ASKED, now + 2));
-		assert_true(may(&asked, 0x0a000102, now + 2)); /* known */
-		assert_true(may(&asked, 0x0a000001, now + 2)); /* the router itself */
-		assert_true(may(&asked, 0xc0000201, now + 2));
-		assert_true(may(&asked, 0x7b000001, now + 2)); /* no route */
+		for (unsigned i = 0; i < 2 * ROUTER_ASKED_PART; i++)
+			assert_true(may(&asked, SENDER, 0x0a010000 + i / 2, now + 1));
+		assert_false(may(&asked, SENDER, 0x0a010000 + ROUTER_ASKED, now + 2));
+		assert_true(may(&asked, SENDER, 0x0a000102, now + 2)); /* known */
+		assert_true(may(&asked, SENDER, 0x0a000001, now + 2)); /* the router itself */
+		assert_true(may(&asked, SENDER, AFAR + 1, now + 2));
+		assert_true(may(&asked, SENDER, 0x7b000001, now + 2)); /* no route */
+		assert_true(may(&asked, SENDER, 0xe0000005, now + 2)); /* multicast */
 	}
 	/* One that is found makes room for another. */
 	neighbour4(0x0a010007, 1, 60, NUD_REACHABLE);
-	assert_true(may(&asked, first, now - 1));
-	assert_false(may(&asked, first + 1, now - 1));
+	assert_true(may(&asked, SENDER, 0x0a000103, now - 1));
+	assert_false(may(&asked, SENDER, 0x0a000104, now - 1));
+}
+
+static void a_scan_fills_the_part_of_its_sender_alone(void **state)
+{
+	static struct router_asked asked;
+	unsigned given = 0;
+
+	router_asked_open(&asked);
+	add4(0x0a010000, 16, 0, 1);
+	for (unsigned i = 0; i < 4096; i++)
+		given += may(&asked, SENDER + i % 64, 0x0a010000 + i, 1);
+	assert_int_equal(given, ROUTER_ASKED_PART);
+	/* Whatever the secret is, most of others have other parts. */
+	for (unsigned i = given = 0; i < 16; i++)
+		given += may(&asked, 0x64000001 + (i << 8), 0x0a020000 - 1 - i % ROUTER_ASKED_PART, 1);
+	assert_int_not_equal(given, 0);
+	/* From everywhere at once it fills those of a port, and no more. */
+	router_asked_open(&asked);
+	assert_int_equal(scan_from_everywhere(&asked, 0x0a010000, 4096, 0), PORTS_PLACES);
+	assert_int_equal(scan_from_everywhere(&asked, 0x0a012000, 4096, 1), PORTS_PLACES);
+}
+
+/* Who gets an answer of the router's own is a neighbour that the kernel looks for, too. */
+static void answers_to_neighbours_that_nobody_knows_are_bounded(void **state)
+{
+	static struct router_asked asked;
+	unsigned given = 0;
+
+	router_asked_open(&asked);
+	add4(0x0a010000, 16, 0, 1);
+	for (unsigned i = 0; i < 200; i++)
+		given += may(&asked, 0x0a010001 + i, 0x0a000001, 1);
+	assert_int_equal(given, ROUTER_ASKED_PART);
+	assert_true(may(&asked, 0x0a010001, 0x0a000101, 1)); /* asked for already */
+	assert_true(may(&asked, 0x0a000002, 0x0a000001, 1)); /* known */
+	assert_true(may(&asked, 0x64000001, 0x0a000001, 1)); /* no neighbour */
+	for (unsigned i = given = 0; i < 1 << 16; i++)
+		given += may(&asked, 0x0a010000 + i, 0x0a000001, 1);
+	assert_int_equal(given, PORTS_PLACES);
+}
+
+static void link_local_neighbours_that_nobody_knows_are_bounded(void **state)
+{
+	enum { OWN = 1, SOLICITATION = 135, ADVERTISEMENT, ECHO = 128 };
+	static struct router_asked asked;
+	unsigned given = 0;
+
+	router_asked_open(&asked);
+	own6((const uint8_t[16]){0xfe, 0x80, [15] = OWN});
+	for (uint16_t i = 2; i < 1000; i++)
+		given += may_near(&asked, 2, i, ECHO);
+	assert_int_equal(given, ROUTER_ASKED_PART);
+	/* By these they are found. */
+	for (uint16_t i = 2000; i < 3000; i++) {
+		assert_true(may_near(&asked, i, OWN, SOLICITATION));
+		assert_true(may_near(&asked, i, OWN, ADVERTISEMENT));
+		assert_false(may_near(&asked, i, OWN, ECHO));
+	}
+	assert_true(may_near(&asked, 3, OWN, ECHO)); /* asked for already */
+}
+
+/* Where the kernel forwards all, the bound is as before. */
+static void it_is_bounded_too_while_not_all_routes_fit(void **state)
+{
+	static struct router_asked asked;
+
+	router_asked_open(&asked);
+	for (uint32_t i = 0; i < 3000; i++)
+		add4(0x64000000 + (i << 8), 24, 0x0a000102, 1);
+	assert_true(atomic_load(&router_table.kernel[ROUTER_4]));
+	for (unsigned i = 0; i < 2 * ROUTER_ASKED; i++) {
+		assert_true(may(&asked, SENDER, 0x64000001 + i, 1)); /* behind a gateway */
+		assert_true(may(&asked, SENDER, 0x7b000001 + i, 1)); /* of which nothing is held */
+	}
+	for (unsigned i = 0; i < 64; i++)
+		assert_int_equal(may(&asked, SENDER, 0x0a000103 + i, 1), i < ROUTER_ASKED_PART);
+	router_routes_begin(); /* for the tests after this one */
+	router_routes_end();
 }
 
 /* No frame goes there, where later ones of its flow would overtake it. */
@@ -755,6 +891,10 @@ int main(void)
 		cmocka_unit_test_setup_teardown(the_kernel_gets_what_has_no_neighbour_yet, start, end),
 		cmocka_unit_test_setup_teardown(neighbours_without_room_are_the_kernels, start, end),
 		cmocka_unit_test_setup_teardown(the_kernel_looks_for_so_many_neighbours_at_a_time, start, end),
+		cmocka_unit_test_setup_teardown(a_scan_fills_the_part_of_its_sender_alone, start, end),
+		cmocka_unit_test_setup_teardown(answers_to_neighbours_that_nobody_knows_are_bounded, start, end),
+		cmocka_unit_test_setup_teardown(link_local_neighbours_that_nobody_knows_are_bounded, start, end),
+		cmocka_unit_test_setup_teardown(it_is_bounded_too_while_not_all_routes_fit, start, end),
 		cmocka_unit_test_setup_teardown(the_kernel_hears_that_a_stale_neighbour_is_used, start, end),
 		cmocka_unit_test_setup_teardown(the_kernel_gets_what_is_for_the_router_or_cannot_go_on, start, end),
 		cmocka_unit_test_setup_teardown(routes_that_the_fast_path_does_not_know_are_the_kernels, start, end),
