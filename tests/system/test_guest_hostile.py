@@ -246,7 +246,7 @@ def test_a_guest_that_shares_much_and_cuts_a_little_stalls_nobody(
     guest.kicks(SENDS)
     meanwhile = longest(lambda: switch.port("bad")["state"] == "quarantined")
     meanwhile = max(meanwhile, longest(after(1)))
-    print(f"\nlongest time of a frame: {before * 1e3:.2f} ms before, {meanwhile * 1e3:.2f} ms while a page of 4 GiB is cut")
+    print(f"\nlongest time of a frame: {before * 1e3:.2f} ms before, {meanwhile * 1e3:.2f} ms while 4 GiB lose a page")
     guest.close()
     leaving = longest(after(3))
     print(f"and {leaving * 1e3:.2f} ms while its port is given back")
