@@ -16,19 +16,17 @@ enum { ROWS = 20, ROWS_MOST = 10000, WAIT_MOST = 1000 /* ms */ };
 /* Of all queues together. */
 static json_t *port_counters(const struct forward *forward, unsigned port)
 {
-	json_int_t received = 0, sent = 0, drop_function = 0, drop_full = 0, drop_busy = 0;
+	const struct forward_counters *first = &forward->lanes[0].counters[port];
+	const struct function_counter counters[] = {
+		{"received", &first->received},		  {"sent", &first->sent},
+		{"drop_function", &first->drop_function}, {"drop_full", &first->drop_full},
+		{"drop_busy", &first->drop_busy},
+	};
+	json_t *described = function_counters(counters, RTE_DIM(counters), sizeof(forward->lanes[0]),
+					      forward->nb_queues);
 
-	for (unsigned i = 0; i < forward->nb_queues; i++) {
-		const struct forward_counters *counters = &forward->lanes[i].counters[port];
-
-		received += (json_int_t)counters->received;
-		sent += (json_int_t)counters->sent;
-		drop_function += (json_int_t)counters->drop_function;
-		drop_full += (json_int_t)counters->drop_full;
-		drop_busy += (json_int_t)counters->drop_busy;
-	}
-	return json_pack("{s:s, s:I, s:I, s:I, s:I, s:I}", "port", forward->ports[port].target, "received", received,
-			 "sent", sent, "drop_function", drop_function, "drop_full", drop_full, "drop_busy", drop_busy);
+	json_object_set_new(described, "port", json_string(forward->ports[port].target));
+	return described;
 }
 
 /* Who has each queue, and what came by it. */
@@ -54,14 +52,14 @@ static json_t *queues_of(const struct forward *forward)
 static json_t *counters_of(const struct forward *forward)
 {
 	const struct function_keeping *keeping = forward->function->keeping;
+	const struct function_counter sleeps = {"sleeps", &forward->threads[0].sleeps};
 	json_t *ports = json_array(), *counters;
-	json_int_t sleeps = 0;
 
 	for (unsigned i = 0; i < 2; i++)
 		json_array_append_new(ports, port_counters(forward, i));
-	for (unsigned i = 0; i < forward->nb_queues; i++)
-		sleeps += (json_int_t)forward->threads[i].sleeps;
-	counters = json_pack("{s:s, s:o, s:I}", "function", forward->function->name, "ports", ports, "sleeps", sleeps);
+	counters = function_counters(&sleeps, 1, sizeof(forward->threads[0]), forward->nb_queues);
+	json_object_set_new(counters, "function", json_string(forward->function->name));
+	json_object_set_new(counters, "ports", ports);
 	if (keeping != NULL)
 		keeping->describe(counters);
 	return counters;

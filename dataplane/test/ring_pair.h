@@ -31,6 +31,19 @@ static inline int start(void **state)
 	return 0;
 }
 
+/* A pair with rings of another size, of which the receiving guest takes merged buffers or does not. */
+static inline struct pair *sized_pair(uint16_t from, uint16_t to, bool mergeable)
+{
+	struct pair *pair = aligned_alloc(_Alignof(struct pair), sizeof(*pair));
+
+	guest_prepare(&pair->from, from_packed, from);
+	guest_prepare(&pair->to, to_packed, to);
+	pair->to.ring.mergeable = mergeable;
+	vring_start(&pair->from.ring);
+	vring_start(&pair->to.ring);
+	return pair;
+}
+
 static inline int end(void **state)
 {
 	struct pair *pair = *state;

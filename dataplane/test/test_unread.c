@@ -20,14 +20,7 @@ enum { LARGE = 256, KEPT = 64 /* that it may keep back */, LOOKS = 20, LENGTH = 
 
 static int start_large(void **state)
 {
-	struct pair *pair = aligned_alloc(_Alignof(struct pair), sizeof(*pair));
-
-	guest_prepare(&pair->from, from_packed, LARGE);
-	guest_prepare(&pair->to, to_packed, LARGE);
-	pair->to.ring.mergeable = true;
-	vring_start(&pair->from.ring);
-	vring_start(&pair->to.ring);
-	*state = pair;
+	*state = sized_pair(LARGE, LARGE, true);
 	return 0;
 }
 

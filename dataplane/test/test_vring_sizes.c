@@ -13,19 +13,6 @@
 #include "vring/hop.h"
 #include "vring/packet.h"
 
-/* A pair with rings of another size. */
-static struct pair *sized(uint16_t from, uint16_t to, bool mergeable)
-{
-	struct pair *pair = aligned_alloc(_Alignof(struct pair), sizeof(*pair));
-
-	guest_prepare(&pair->from, from_packed, from);
-	guest_prepare(&pair->to, to_packed, to);
-	pair->to.ring.mergeable = mergeable;
-	vring_start(&pair->from.ring);
-	vring_start(&pair->to.ring);
-	return pair;
-}
-
 static unsigned hop_all(struct pair *pair)
 {
 	unsigned sum = 0, taken;
@@ -51,7 +38,7 @@ static void resumes(struct virtqueue *ring)
 /* Fill both rings to the brim, three times around. */
 static void go_around(uint16_t from, uint16_t to)
 {
-	struct pair *pair = sized(from, to, true);
+	struct pair *pair = sized_pair(from, to, true);
 	const unsigned batch = RTE_MIN(from, to);
 	unsigned sent = 0, seen = 0;
 
@@ -100,7 +87,7 @@ static void moves_frames_in_rings_of_every_size(void **state)
 /* Many chains go back as one batch by in-order use; killed before it had recorded that, a switch has still done so. */
 static void resumes_after_a_batch_of_many_slots(void **state)
 {
-	struct pair *pair = sized(2048, 64, false);
+	struct pair *pair = sized_pair(2048, 64, false);
 	struct virtqueue *ring = &pair->from.ring;
 	uint64_t dropped = 0;
 	uint16_t recorded, base;
@@ -136,7 +123,7 @@ static void carries_jumbo_frames_over_whatever_buffers(void **state)
 			for (unsigned p = 0; p < RTE_DIM(parts); p++) {
 				const uint32_t length = lengths[l], buffer = buffers[b], total = HEADER + length;
 				const unsigned count = (total + buffer - 1) / buffer;
-				struct pair *pair = sized(256, 256, true);
+				struct pair *pair = sized_pair(256, 256, true);
 				uint16_t head = 0;
 
 				if (count > VRING_PIECES || total / parts[p] >= VRING_PIECES) {
@@ -166,7 +153,7 @@ static void carries_jumbo_frames_over_whatever_buffers(void **state)
 
 static void drops_a_frame_in_more_pieces_than_it_carries(void **state)
 {
-	struct pair *pair = sized(256, 256, true);
+	struct pair *pair = sized_pair(256, 256, true);
 	const uint16_t head = guest_desc(&pair->from, FRAMES, HEADER, VRING_DESC_F_NEXT);
 
 	for (unsigned i = 0; i < VRING_PIECES; i++)
@@ -212,7 +199,7 @@ static void notes_what_it_writes_for_a_migration(void **state)
 	static struct burst burst;
 
 	for (unsigned steered = 0; steered < 2; steered++) {
-		struct pair *pair = sized(64, 64, true);
+		struct pair *pair = sized_pair(64, 64, true);
 
 		start_log(&pair->from);
 		start_log(&pair->to);
