@@ -159,6 +159,13 @@ class Outgoing:
             sent_bytes=found.get("memory_processed", 0),
         )
 
+    def still(self) -> bool:
+        """Whether libvirt knows that it stands still for the last of it; it need not ask QEMU for that."""
+        libvirt = self._libvirt
+        with suppress(libvirt.libvirtError):
+            return bool(self._domain.state() == [libvirt.VIR_DOMAIN_PAUSED, libvirt.VIR_DOMAIN_PAUSED_MIGRATION])
+        return False
+
     def here(self) -> bool | None:
         """Whether the machine still runs here; None: libvirt does not say."""
         libvirt = self._libvirt

@@ -57,6 +57,7 @@ KINDS = {
     ),
     "function.moved": Kind("info", "a machine has moved to another node"),
     "function.arrived": Kind("info", "a machine that came from another node forwards"),
+    "function.returned": Kind("warning", "a machine that was lost on its way to another node was started anew here"),
     "function.restarted": Kind("info", "a function that had ended by itself forwards again"),
     "function.failed": Kind(
         "alarm", "a function that has ended could not be started again; it is tried again, after a pause"

@@ -264,14 +264,17 @@ def move(held: Held, name: str, host: str, limits: Limits, tell: Callable[[str],
                 closing(other.connect()) as forwarding,
                 _parked(node.state, process, name) as parking,
             ):
+                tell(f"{name}: {host} prepares a place for it")
                 with _received(reception, parking, name, host):
                     uri, memory_uri = other.libvirt(there)
                     to = Destination(uri, reception.place["domain"], reception.place["name"], memory_uri)
                     _send(Outgoing(process.outside, to, limits), reception, parking, name, host, tell)
                 sent = time.monotonic()
                 with undisturbed():
+                    tell(f"{name} has ended here; what came for it meanwhile is sent on to {host}")
                     forwarded = _forward(parking, forwarding, name)
-                    _hand_over(node.state, process.name, name, going, reception)
+                    tell(f"{name} is to go on at {host}")
+                    _hand_over(node.state, process.name, name, host, going, reception)
     lead_around(held)
     ended = time.monotonic()
     taken = reception.taken or {}
@@ -358,6 +361,8 @@ class _Watch:
         """When it was heard that more had got through; None: it has not begun."""
         self.progress: Progress | None = None
         """As of the last answer."""
+        self.still = False
+        """The machine was seen to stand still, which is short as a rule."""
         self.unwanted = False
         """To be set when the move is to end."""
         self.given_up = False
@@ -373,6 +378,7 @@ class _Watch:
         sent: int | None = None
         answered: float | None = None
         while not self._sending.ended.wait(_LOOK_SECONDS):
+            self.still = self.still or self._sending.still()
             asked = time.monotonic()
             if answered is None or asked - answered >= _TELL_SECONDS:
                 progress = self._sending.progress()
@@ -397,7 +403,7 @@ def _send(
     """Sends it, and says how far it is."""
     watch = _Watch(sending)
     shown: Progress | None = None
-    silent = False
+    silent = still = False
     cancelled: KeyboardInterrupt | None = None
     since = 0.0
     while True:
@@ -412,6 +418,9 @@ def _send(
             if (progress := watch.progress) is not None and progress is not shown:
                 shown = progress
                 tell(progress.text)
+            if watch.still and not still:
+                still = True
+                tell(f"{name} stands still; the rest of it is sent")
             if watch.silent and not silent:
                 silent = True
                 tell(
@@ -446,9 +455,10 @@ def _send(
     raise Failure(f"{name} goes on here: {sending.problem}{there}{damaged}")
 
 
-def _hand_over(state: State, process: str, name: str, going: Client, reception: _Reception) -> None:
+def _hand_over(state: State, process: str, name: str, host: str, going: Client, reception: _Reception) -> None:
     """It has ended here, and stays so whatever becomes of this service; then it goes on there."""
     state.record.stopped = sorted({*state.record.stopped, name})
+    state.record.unsettled[name] = host
     state.save()
     try:
         going.call("migrate.go", name=name)
@@ -456,11 +466,31 @@ def _hand_over(state: State, process: str, name: str, going: Client, reception: 
         reception.ended.wait(_DONE_SECONDS)
         if reception.problem is not None:  # it was there, and is not any more
             state.record.stopped = [each for each in state.record.stopped if each != name]
+            del state.record.unsettled[name]
             state.save()
             raise Failure(f"the other node has lost the machine ({error}); {name} is started anew here") from None
     end_processes(state, [process])
     if not reception.ended.wait(_DONE_SECONDS) or reception.problem is not None:
         raise Failure(
-            f"{name} has ended here, and the other node does not say that it forwards there ({reception.problem}): "
-            f"`tailrace status` there says whether it is; if not, `tailrace function start {name}` starts it anew here"
+            f"{name} has ended here, and {host} does not say that it forwards there ({reception.problem}): it is asked "
+            f"until it says so, and {name} is started anew here where it is stopped there"
         )
+    del state.record.unsettled[name]
+    state.save()
+
+
+def settle(held: Held) -> list[str]:
+    """Asks other nodes for machines that have ended here for them, and of which they have not said that they have them.
+    What is stopped there was lost on its way: it is started anew here, and returned. Raises Failure, Mistake, Said
+    where one does not answer: what may run there is not started here."""
+    anew = []
+    for name, host in list(held.state().record.unsettled.items()):
+        with _other(held, host) as other:
+            lost = other.facts(name).state in ("stopped", "absent")
+        if lost:
+            replace_function(held, name, stopped=True)
+            anew.append(name)
+        state = held.state()
+        state.record.unsettled.pop(name, None)
+        state.save()
+    return anew

@@ -572,6 +572,7 @@ def _apply(
         stopped = [each for each in state.record.stopped if each in there]
         known = {each.name for each in node.plan.functions}
         state.record.stopped = stopped + [each for each in _arriving(plan) if each not in known]
+        state.record.unsettled = {name: host for name, host in state.record.unsettled.items() if name in stopped}
         state.record.previous = previous
 
     try:
@@ -829,6 +830,7 @@ def stop_function(held: Held, name: str) -> list[str]:
         state = node.state
         chosen = _chosen(node, name)
         state.record.stopped = sorted({*state.record.stopped, *chosen})
+        state.record.unsettled = {name: host for name, host in state.record.unsettled.items() if name not in chosen}
         state.save()
         problems = end_processes(state, [_process_of(state, each) for each in chosen])
     if problems:

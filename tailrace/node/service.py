@@ -177,6 +177,8 @@ class Service:
         """Which they are, since that was last found."""
         self._plugging = False
         """Machines are to be looked at that may let go of virtual functions."""
+        self._settling = False
+        """Other nodes are to be asked for machines that have ended here for them."""
         self._drift: list[str] = []
         """What the switch carries otherwise than planned."""
         self._kept = Kept.of_environment()
@@ -362,6 +364,7 @@ class Service:
             self.server.publish("service.adopted", runs=sorted(self._known))
             self._watch(record)
             self._plug_soon(record)
+            self._settle_soon(record)
             self._adopted = True
             if not self.while_up:
                 self._look_soon()
@@ -396,6 +399,7 @@ class Service:
         if before is not None and before.things and not now.things:
             self.server.publish("node.down", spec=before.spec)
         self._plug_soon(now)
+        self._settle_soon(now)
         if now.complete and not now.changing:
             self._keep(now)
         self._watch(now)
@@ -625,6 +629,25 @@ class Service:
             except TailraceError as error:
                 _log.error("virtual functions that machines have let go of: %s", error)
         return {}  # _see() asks for the next look
+
+    def _settle_soon(self, record: Record) -> None:
+        """A machine has ended here for another node, which has not said that it has it."""
+        if self._settling or not record.unsettled:
+            return
+        self._settling = True
+        again = _Work(_OWN, self._settle)
+        self.server.soon(lambda: self.server.loop.call_later(_SEEK_SECONDS, self._queue.put, again))
+
+    def _settle(self) -> Answer:
+        self._settling = False
+        record = self._record()
+        if record is not None and record.complete:
+            try:
+                for name in moving.settle(self.held):
+                    self.server.publish("function.returned", name)
+            except TailraceError as error:
+                _log.error("machines that have ended here for another node: %s", error)
+        return {}  # _see() asks for the next time
 
     def _make_functions_again(self) -> Answer:
         """After a reset of their card virtual functions are made again; tried again while that cannot be, as when the

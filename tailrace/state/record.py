@@ -609,6 +609,9 @@ class Record:
     """Functions that have ended, of which the switch uses none."""
     stopped: list[str] = field(default_factory=list)
     """Functions (or replicas) that an operator has stopped: they stay so until they are started."""
+    unsettled: dict[str, str] = field(default_factory=dict)
+    """Of these, machines that have ended here for another node (`tailrace migrate`), with its name: that one has not
+    said that it has them."""
     restarts: dict[str, int] = field(default_factory=dict)
     """How often what has ended by itself was started again, by name."""
     outages: dict[str, Outages] = field(default_factory=dict)
@@ -744,6 +747,7 @@ class State:
             "version": record.version,
             "around": record.around,
             "stopped": record.stopped,
+            "unsettled": record.unsettled,
             "restarts": record.restarts,
             "outages": record.outages,
             "groups": record.groups,

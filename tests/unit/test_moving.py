@@ -8,15 +8,17 @@ import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
 
-from tailrace.errors import Failure
+from tailrace.errors import Failure, TailraceError
 from tailrace.functions.transfer import Outgoing, Progress
 from tailrace.node import moving
 from tailrace.node.client import Client, Said
 from tailrace.node.moving import Receiving
+from tailrace.state.record import Held, holding, peek
 from tailrace.switch import parking as switch_parking
 from tailrace.switch.parking import Parking
 
@@ -244,6 +246,9 @@ class Sending:
             self.ended.set()
         return Progress(1.0, 100, 50, 0, 0, 1, 0, sent) if sent is not None else None
 
+    def still(self) -> bool:
+        return False
+
     def here(self) -> bool:
         return True
 
@@ -383,3 +388,59 @@ def test_a_cancel_that_libvirt_does_not_come_to_is_left_to_who_receives_it(tmp_p
         send(sending, tmp_path / "c")
     assert sending.asked >= 5 and not ended.is_set()
     ended.set()
+
+
+class Record:
+    """Of a node that does not know what has become of a machine."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        with holding(path) as held:
+            state = held.state()
+            state.record.stopped, state.record.unsettled = ["fw"], {"fw": "other"}
+            state.save()
+
+    def settle(self, monkeypatch: pytest.MonkeyPatch, there: str | TailraceError) -> list[str]:
+        """What was started anew, where the other node says this of it."""
+        started = []
+
+        @contextmanager
+        def other(_held: Held, host: str) -> Iterator[Any]:
+            assert host == "other"
+            if isinstance(there, TailraceError):
+                raise there
+            yield SimpleNamespace(facts=lambda name: SimpleNamespace(state=there if name == "fw" else "absent"))
+
+        def replace_function(_held: Held, name: str, *, stopped: bool) -> None:
+            assert stopped
+            started.append(name)
+
+        monkeypatch.setattr(moving, "_other", other)
+        monkeypatch.setattr(moving, "replace_function", replace_function)
+        with holding(self.path) as held:
+            assert moving.settle(held) == started
+        return started
+
+    @property
+    def unsettled(self) -> dict[str, str]:
+        return peek(self.path).unsettled
+
+
+@pytest.mark.parametrize(("there", "anew"), [("running", []), ("ended", []), ("stopped", ["fw"]), ("absent", ["fw"])])
+def test_a_machine_that_was_lost_between_two_nodes_is_started_anew(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, there: str, anew: list[str]
+) -> None:
+    """One that has ended there is started again there."""
+    record = Record(tmp_path)
+    assert record.settle(monkeypatch, there) == anew
+    assert record.unsettled == {}
+
+
+def test_what_may_run_at_a_node_that_does_not_answer_is_not_started_here(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    record = Record(tmp_path)
+    with pytest.raises(Failure, match="no answer"):
+        record.settle(monkeypatch, Failure("no answer"))
+    assert record.unsettled == {"fw": "other"}
+    assert record.settle(monkeypatch, "stopped") == ["fw"]
