@@ -24,6 +24,7 @@ from tailrace.errors import Failure, Mistake
 from tailrace.functions.domain import MachineSetting
 from tailrace.functions.saved import domain_like
 from tailrace.process import hypervisor
+from tailrace.process.connections import give_up_after
 from tailrace.process.plain import plain
 
 BEGIN_SECONDS = 120.0
@@ -99,10 +100,10 @@ class Destination:
 class Outgoing:
     """A machine that is being sent."""
 
-    def __init__(self, name: str, to: Destination, limits: Limits) -> None:
-        """Begins. Raises Failure, Mistake."""
+    def __init__(self, name: str, pid: int, to: Destination, limits: Limits) -> None:
+        """Begins; `pid`: its QEMU. Raises Failure, Mistake."""
         self._libvirt = hypervisor.library()
-        self._name, self._to, self._limits = name, to, limits
+        self._name, self._pid, self._to, self._limits = name, pid, to, limits
         self._domain = find(name)
         self._patient = False
         self.connections = limits.connections or 1
@@ -158,6 +159,11 @@ class Outgoing:
             throttle=found.get("auto_converge_throttle", 0),
             sent_bytes=found.get("memory_processed", 0),
         )
+
+    def give_up_after(self, seconds: float) -> None:
+        """Ends it when nothing gets through for so long: with its connections, as QEMU 7.2 and 10 have no words for
+        that, and answer nobody while they write the last of a machine. Without, TCP decides that."""
+        give_up_after(self._pid, seconds)
 
     def still(self) -> bool:
         """Whether libvirt knows that it stands still for the last of it; it need not ask QEMU for that."""

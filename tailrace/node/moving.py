@@ -268,7 +268,8 @@ def move(held: Held, name: str, host: str, limits: Limits, tell: Callable[[str],
                 with _received(reception, parking, name, host):
                     uri, memory_uri = other.libvirt(there)
                     to = Destination(uri, reception.place["domain"], reception.place["name"], memory_uri)
-                    _send(Outgoing(process.outside, to, limits), reception, parking, name, host, tell)
+                    sending = Outgoing(process.outside, process.pid, to, limits)
+                    _send(sending, reception, parking, name, host, tell)
                 sent = time.monotonic()
                 with undisturbed():
                     tell(f"{name} has ended here; what came for it meanwhile is sent on to {host}")
@@ -382,6 +383,8 @@ class _Watch:
             asked = time.monotonic()
             if answered is None or asked - answered >= _TELL_SECONDS:
                 progress = self._sending.progress()
+                if progress is not None:  # it has its connections
+                    self._sending.give_up_after(STALLED_SECONDS)
                 answered = time.monotonic()
                 if progress is not None and progress.sent_bytes != sent:
                     sent, self._moved = progress.sent_bytes, answered

@@ -269,7 +269,7 @@ def test_memory_is_sent_by_as_many_connections_as_are_asked_for(
     libvirt = Sent()
     monkeypatch.setattr("tailrace.functions.transfer.hypervisor.library", lambda: libvirt)
     monkeypatch.setattr("tailrace.functions.transfer.find", lambda _: libvirt)
-    sending = Outgoing("fw", Destination("qemu:///system", "<domain/>", "fw", None), Limits(connections=connections))
+    sending = Outgoing("fw", 0, Destination("qemu:///system", "<domain/>", "fw", None), Limits(connections=connections))
     assert sending.ended.wait(30) and sending.problem is None
     parameters, flags = libvirt.asked
     assert parameters.get("connections") == said and bool(flags & Sent.VIR_MIGRATE_PARALLEL) == (said is not None)

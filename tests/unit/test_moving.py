@@ -246,6 +246,9 @@ class Sending:
             self.ended.set()
         return Progress(1.0, 100, 50, 0, 0, 1, 0, sent) if sent is not None else None
 
+    def give_up_after(self, seconds: float) -> None:
+        assert seconds == moving.STALLED_SECONDS
+
     def still(self) -> bool:
         return False
 
