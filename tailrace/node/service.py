@@ -179,6 +179,8 @@ class Service:
         """Machines are to be looked at that may let go of virtual functions."""
         self._settling = False
         """Other nodes are to be asked for machines that have ended here for them."""
+        self._asked = Restarts()
+        """How often they were; another host's may take a while not to answer."""
         self._drift: list[str] = []
         """What the switch carries otherwise than planned."""
         self._kept = Kept.of_environment()
@@ -635,8 +637,8 @@ class Service:
         if self._settling or not record.unsettled:
             return
         self._settling = True
-        again = _Work(_OWN, self._settle)
-        self.server.soon(lambda: self.server.loop.call_later(_SEEK_SECONDS, self._queue.put, again))
+        again, pause = _Work(_OWN, self._settle), self._asked.ended("unsettled", time.monotonic())
+        self.server.soon(lambda: self.server.loop.call_later(pause, self._queue.put, again))
 
     def _settle(self) -> Answer:
         self._settling = False
@@ -645,6 +647,7 @@ class Service:
             try:
                 for name in moving.settle(self.held):
                     self.server.publish("function.returned", name)
+                self._asked.forget("unsettled")
             except TailraceError as error:
                 _log.error("machines that have ended here for another node: %s", error)
         return {}  # _see() asks for the next time
