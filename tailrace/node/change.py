@@ -312,6 +312,8 @@ def recover(state: State, fabric: TailraceFabric) -> list[str]:
         state.record.previous = changing.previous
         state.record.instances, state.record.version = changing.instances, version
         state.record.around = changing.around
+        # As by commit(): what was started is not stopped, also where it has ended since.
+        state.record.stopped = [each for each in state.record.stopped if each not in changing.start]
         plan, stop = Plan.read(state.record.plan), changing.stop
         handed = _hand_overs(state, plan, changing.start, stop, changing.instances)
         for each in handed:

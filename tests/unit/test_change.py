@@ -232,13 +232,14 @@ def test_a_change_cut_short_is_kept_or_undone(
     state.add(FilePath("/s/fw.0.sock"), FilePath("/s/fw.1.sock"))
     if changed_over:
         fabric.configure(AFTER)
-    state.record.changing = CHANGE
+    state.record.changing, state.record.stopped = CHANGE, ["fw", "nat"]
     state.save()
     assert peek(tmp_path).changing == CHANGE
     (said,) = recover(state, cast(TailraceFabric, fabric))
     assert said.startswith("a change to new.yaml that was cut short is " + ("kept" if changed_over else "undone"))
     assert recover(state, cast(TailraceFabric, fabric)) == []
     assert state.record.changing is None
+    assert peek(tmp_path).stopped == (["nat"] if changed_over else ["fw", "nat"])
     if changed_over:
         assert (state.record.plan, state.record.spec) == ({"new": 1}, "new.yaml")
         assert peek(tmp_path).previous == CHANGE.previous
