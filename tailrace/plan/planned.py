@@ -421,7 +421,8 @@ class Plan:
                 said.append(f"leave the ports of {function.name} for its guest")
                 continue
             at = where.functions[function.name]
-            priority = f" at real-time priority {at.priority}" if at.priority else ""
+            # A machine's virtual CPUs have one by its latency level alone: they take turns on a shared core.
+            priority = f" at real-time priority {at.priority}" if at.priority and function.runs != "machine" else ""
             said.append(
                 f"start {function.name} ({function.what}) in a {function.runs} on {at.words}, {at.mode} mode{priority}"
                 + (f", with {function.cpus} of {function.most_cpus} CPUs" if function.elastic else "")
