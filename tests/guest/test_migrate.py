@@ -71,12 +71,29 @@ def place(nodes: tuple[Node, Node]) -> int:
     return found.index(1)
 
 
-def begin_slowly(source: Node, target: Node) -> subprocess.Popen[str]:
-    """A move that does not come to an end by itself; on return the target has a machine that is being filled."""
-    moving = source.begin("migrate", "first", target.state, "--bandwidth", "1MiB")
-    wait_until(lambda: target.machines() or moving.poll() is not None, 60)
-    assert moving.poll() is None, moving.communicate()
-    return moving
+STEPS = {
+    "place": "prepares a place for it",
+    "memory": " % after ",
+    "still": "stands still",
+    "ended": "has ended here; what came for it",
+    "told": "is to go on at",
+}
+"""What the command says of a move's steps, in their order."""
+SLOW = ("place", "memory")
+"""The steps in which a move that begins slowly stays until it is ended."""
+
+
+def begin(source: Node, target: Node, step: str) -> subprocess.Popen[str]:
+    """A move that has come to this step on return; in the first two it stays there, and a later one may be short."""
+    limits = ("--bandwidth", "1MiB") if step in SLOW else ("--downtime", "60s")
+    moving = source.begin("migrate", "first", target.state, *limits)
+    steps = list(STEPS)
+    awaited = [STEPS[each] for each in steps[steps.index(step) :]]
+    assert moving.stdout is not None
+    for line in moving.stdout:
+        if any(each in line for each in awaited):
+            return moving
+    raise AssertionError(moving.communicate())
 
 
 def test_it_moves_and_every_frame_is_accounted_for(nodes: tuple[Node, Node], traffic: Hub) -> None:
@@ -95,16 +112,13 @@ def test_it_moves_and_every_frame_is_accounted_for(nodes: tuple[Node, Node], tra
     assert "function first: first (stopped)" in one("status").stdout
 
 
-def test_a_move_that_fails_or_is_cancelled_leaves_it_where_it_is(nodes: tuple[Node, Node], traffic: Hub) -> None:
+def test_a_move_that_is_cancelled_leaves_it_where_it_is(nodes: tuple[Node, Node], traffic: Hub) -> None:
     source = nodes[place(nodes)]
     target = next(each for each in nodes if each is not source)
     traffic.wait_from(nodes.index(source))
-    moving = begin_slowly(source, target)
-    (name,) = target.machines()
-    kill(target.machine(name))
-    error = moving.communicate(timeout=60)[1]
-    assert moving.returncode == 1 and "first goes on here" in error
-    moving = begin_slowly(source, target)
+    assert "`tailrace status` says whether" in source("migrate", "first", "--cancel").stdout, "none has begun"
+    before = target.sockets()
+    moving = begin(source, target, "memory")
     assert json.loads(source("migrate", "first", "--cancel", "--json").stdout)["cancelled"]
     error = moving.communicate(timeout=60)[1]
     assert moving.returncode == 130 and "first goes on here" in error
@@ -112,7 +126,7 @@ def test_a_move_that_fails_or_is_cancelled_leaves_it_where_it_is(nodes: tuple[No
     assert nodes[place(nodes)] is source and target.machines() == {}
     frames = traffic.account()
     assert (frames.lost, frames.duplicate, frames.out_of_sequence) == (0, 0, 0)
-    assert not list((target.state / "sockets").glob("first@*")), "what was prepared there is undone"
+    assert target.sockets() == before, "what was prepared there is undone"
 
 
 def test_a_host_is_drained(nodes: tuple[Node, Node], traffic: Hub) -> None:
@@ -169,77 +183,68 @@ def test_the_tester_measures_the_outage(nodes: tuple[Node, Node], tailrace: Path
     assert run["valid"] and trial["name"] == found["trial"] and trial["directions"][0]["received"] > 0
 
 
-def libvirt_of_the_source(source: Node, _: Node) -> int:
-    return source.daemon()
+PARTIES: dict[str, Callable[[Node, Node], int]] = {
+    "QEMU of the source": lambda source, _: source.copies()[0],
+    "QEMU of the target": lambda _, target: wait_until(target.copies)[0],
+    "libvirt of the source": lambda source, _: source.daemon(),
+    "libvirt of the target": lambda _, target: target.daemon(),
+    "service of the source": lambda source, _: source.service(),
+    "service of the target": lambda _, target: target.service(),
+    "switch of the source": lambda source, _: source.switch(),
+    "switch of the target": lambda _, target: target.switch(),
+    "command": lambda source, _: source.begun[-1].pid,
+}
+"""Who takes part in a move, by process."""
+BEGUN = ("QEMU of the target", "command")
+"""Who is not there before it."""
+GOES_ON_WITHOUT = ("switch of the source", "switch of the target", "command")
+"""Whose end does not end a move that has begun, so that it is cancelled."""
+TABLE = [
+    pytest.param(party, step, marks=() if (party, step) == ("QEMU of the target", "memory") else pytest.mark.whole)
+    for step in STEPS
+    for party in PARTIES
+    if (party, step) not in (("QEMU of the source", "ended"), ("QEMU of the source", "told"))  # it has ended by then
+]
 
 
-def libvirt_of_the_target(_: Node, target: Node) -> int:
-    return target.daemon()
-
-
-def service_of_the_source(source: Node, _: Node) -> int:
-    return source.service()
-
-
-def service_of_the_target(_: Node, target: Node) -> int:
-    return target.service()
-
-
-def machine_of_the_source(source: Node, _: Node) -> int:
-    return source.machine(running(source)[0])
-
-
-@pytest.mark.whole
-@pytest.mark.parametrize(
-    "party",
-    [
-        libvirt_of_the_source,
-        libvirt_of_the_target,
-        service_of_the_source,
-        service_of_the_target,
-        machine_of_the_source,
-    ],
-)
-def test_one_copy_runs_whoever_is_killed(
-    nodes: tuple[Node, Node], traffic: Hub, party: Callable[[Node, Node], int]
+@pytest.mark.parametrize(("party", "step"), TABLE)
+def test_one_copy_runs_whoever_is_killed_at_whichever_step(
+    nodes: tuple[Node, Node], traffic: Hub, party: str, step: str
 ) -> None:
     source = nodes[place(nodes)]
     target = next(each for each in nodes if each is not source)
-    moving = begin_slowly(source, target)
-    kill(party(source, target))
+    traffic.wait_from(nodes.index(source))
+    machine, sockets, since = source.copies(), target.sockets(), len(traffic.received)
+    process = None if party in BEGUN else PARTIES[party](source, target)
+    moving = begin(source, target, step)
+    kill(process or PARTIES[party](source, target))
+    if party in GOES_ON_WITHOUT and step in SLOW:
+        source("migrate", "first", "--cancel")
     target("up", target.folder / "spec.yaml")  # what has ended of a node is there again
-    error = moving.communicate(timeout=120)[1]
-    if party is machine_of_the_source:
-        assert "first has ended here" in error and "goes on here" not in error, error
+    error = moving.communicate(timeout=150)[1]
     source("up", source.folder / "spec.yaml")
     for each in nodes:
-        each("status")  # which asks libvirt
+        each("status", status=None)  # which asks libvirt
     wait_until(lambda: sum(len(running(each)) for each in nodes) == 1, 150)
-    traffic.wait_from(place(nodes))
     where = place(nodes)
-    assert not nodes[1 - where].machines(), "nothing is left of the other one"
-
-
-@pytest.mark.whole
-@pytest.mark.parametrize("lost", ["switch of the source", "switch of the target", "command"])
-def test_one_copy_runs_where_a_switch_or_the_command_is_killed(
-    nodes: tuple[Node, Node], traffic: Hub, lost: str
-) -> None:
-    """The move may go on without either, so it is cancelled. A machine waits for its switch."""
-    source = nodes[place(nodes)]
-    target = next(each for each in nodes if each is not source)
-    switches = {"switch of the source": source.switch(), "switch of the target": target.switch()}
-    (name,) = running(source)
-    machine = source.machine(name)
-    assert "`tailrace status` says whether" in source("migrate", "first", "--cancel").stdout, "none has begun"
-    moving = begin_slowly(source, target)
-    kill(switches.get(lost, moving.pid))
-    source("migrate", "first", "--cancel")
-    moving.communicate(timeout=120)
-    wait_until(lambda: not target.machines(), 150)
-    traffic.wait_from(nodes.index(source))
-    assert place(nodes) == nodes.index(source)
-    assert source.machine(name) == machine, "it was not started anew"
+    traffic.wait_from(where, 150)
+    here, there = nodes[where], nodes[1 - where]
+    assert place(nodes) == where and not there.machines(), "nothing is left of the other one"
+    assert [len(each.copies()) for each in (here, there)] == [1, 0]
+    if step in SLOW:
+        assert here is source, "it has not gone"
+        if party == "QEMU of the source":
+            assert "first has ended here" in error and "goes on here" not in error, error
+        else:
+            assert source.copies() == machine, "it was not started anew"
+    if here is source:
+        assert target.sockets() == sockets, "what was prepared there is undone"
+    if (party, step) == ("QEMU of the target", "memory"):
+        assert moving.returncode == 1 and "first goes on here" in error, error
+        frames = traffic.account(since)
+        assert (frames.lost, frames.duplicate, frames.out_of_sequence) == (0, 0, 0), frames
+    again = json.loads(here("migrate", "first", there.state, "--dry-run", "--json").stdout)
+    assert again["possible"], again
 
 
 @pytest.mark.whole

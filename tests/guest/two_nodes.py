@@ -44,6 +44,20 @@ class Node(Command):
                     return int(entry.name)
         raise AssertionError(f"{name} has no process")
 
+    def copies(self) -> list[int]:
+        """The processes of its machines, whether its libvirt knows them or not."""
+        mark, found = f"{self.state}/".encode(), []
+        for entry in Path("/proc").glob("[0-9]*"):
+            with suppress(OSError):
+                words = (entry / "cmdline").read_bytes()
+                if b"qemu-system" in words.split(b"\0")[0] and mark in words:
+                    found.append(int(entry.name))
+        return found
+
+    def sockets(self) -> set[str]:
+        """Those of its functions' ports, and whatever else lies beside them."""
+        return {each.name for each in (self.state / "sockets").iterdir()}
+
     def switch(self) -> int:
         """The process of its switch."""
         return next(int(each["pid"]) for each in self.status()["processes"] if each["name"] == "switch")
