@@ -16,6 +16,8 @@ from two_nodes import Node, kill, two_nodes
 from tailrace.bench.hub import Hub
 from tailrace.bench.migration import spec_of
 from tailrace.functions import agent
+from tailrace.node.moving import STALLED_SECONDS
+from tailrace.process.connections import give_up_after
 
 pytestmark = [
     *needs_a_node,
@@ -119,6 +121,7 @@ def test_a_move_that_is_cancelled_leaves_it_where_it_is(nodes: tuple[Node, Node]
     assert "`tailrace status` says whether" in source("migrate", "first", "--cancel").stdout, "none has begun"
     before = target.sockets()
     moving = begin(source, target, "memory")
+    assert give_up_after(source.copies()[0], STALLED_SECONDS) == 1, "its memory has one way, which can be bounded"
     assert json.loads(source("migrate", "first", "--cancel", "--json").stdout)["cancelled"]
     error = moving.communicate(timeout=60)[1]
     assert moving.returncode == 130 and "first goes on here" in error
@@ -195,8 +198,8 @@ PARTIES: dict[str, Callable[[Node, Node], int]] = {
     "command": lambda source, _: source.begun[-1].pid,
 }
 """Who takes part in a move, by process."""
-BEGUN = ("QEMU of the target", "command")
-"""Who is not there before it."""
+BEGUN = ("QEMU of the target", "libvirt of the target", "command")
+"""Who may not be there before it."""
 GOES_ON_WITHOUT = ("switch of the source", "switch of the target", "command")
 """Whose end does not end a move that has begun, so that it is cancelled."""
 TABLE = [

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from machine import BOOT
 from private_network import Network
-from running_node import Command, open_folder
+from running_node import Command, open_folder, wait_until
 
 from tailrace.measure.two_nodes import Space
 
@@ -63,8 +63,15 @@ class Node(Command):
         return next(int(each["pid"]) for each in self.status()["processes"] if each["name"] == "switch")
 
     def daemon(self) -> int:
-        """The process of its libvirtd."""
-        return int((self.libvirt / "libvirtd.pid").read_text())
+        """The process of its libvirtd, as soon as it has one; one that was killed leaves its file."""
+
+        def found() -> int | None:
+            with suppress(OSError, ValueError):
+                pid = int((self.libvirt / "libvirtd.pid").read_text())
+                return pid if Path(f"/proc/{pid}/comm").read_text() == "libvirtd\n" else None
+            return None
+
+        return int(wait_until(found))
 
 
 @contextmanager
