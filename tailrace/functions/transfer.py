@@ -24,7 +24,7 @@ from tailrace.errors import Failure, Mistake
 from tailrace.functions.domain import MachineSetting
 from tailrace.functions.saved import domain_like
 from tailrace.process import hypervisor
-from tailrace.process.connections import give_up_after
+from tailrace.process.connections import connections, give_up_after
 from tailrace.process.plain import plain
 
 BEGIN_SECONDS = 120.0
@@ -105,9 +105,13 @@ class Outgoing:
         self._libvirt = hypervisor.library()
         self._name, self._pid, self._to, self._limits = name, pid, to, limits
         self._domain = find(name)
+        self._before = connections(pid)
+        """Of viewers and the like."""
         self._patient = False
         self.connections = limits.connections or 1
         """By which its memory is sent."""
+        self.ways = self.connections + 1 if self.connections > 1 else 1
+        """How many connections QEMU has for that: multifd has one beside those."""
         self.ended = threading.Event()
         """It is at the target and ended here, or it goes on here."""
         self.problem: str | None = None
@@ -160,10 +164,11 @@ class Outgoing:
             sent_bytes=found.get("memory_processed", 0),
         )
 
-    def give_up_after(self, seconds: float) -> None:
+    def give_up_after(self, seconds: float) -> int:
         """Ends it when nothing gets through for so long: with its connections, as QEMU 7.2 and 10 have no words for
-        that, and answer nobody while they write the last of a machine. Without, TCP decides that."""
-        give_up_after(self._pid, seconds)
+        that, and answer nobody while they write the last of a machine. Without, TCP decides that. Returns how many
+        connections it has so far."""
+        return give_up_after(self._pid, seconds, self._before)
 
     def still(self) -> bool:
         """Whether libvirt knows that it stands still for the last of it; it need not ask QEMU for that."""

@@ -378,13 +378,15 @@ class _Watch:
     def _look(self) -> None:
         sent: int | None = None
         answered: float | None = None
+        bounded = 0
         while not self._sending.ended.wait(_LOOK_SECONDS):
+            # First: while it stands still, QEMU may not answer what is asked below before they have given up.
+            if bounded < self._sending.ways:
+                bounded = self._sending.give_up_after(STALLED_SECONDS)
             self.still = self.still or self._sending.still()
             asked = time.monotonic()
             if answered is None or asked - answered >= _TELL_SECONDS:
                 progress = self._sending.progress()
-                if progress is not None:  # it has its connections
-                    self._sending.give_up_after(STALLED_SECONDS)
                 answered = time.monotonic()
                 if progress is not None and progress.sent_bytes != sent:
                     sent, self._moved = progress.sent_bytes, answered

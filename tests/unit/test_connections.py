@@ -10,7 +10,7 @@ import sys
 
 import pytest
 
-from tailrace.process.connections import give_up_after
+from tailrace.process.connections import connections, give_up_after
 
 _SENDER = """\
 import socket, sys
@@ -42,12 +42,24 @@ def test_what_nobody_takes_ends_a_connection_of_another_process() -> None:
     ):
         try:
             assert sender.stdout is not None and sender.stdout.readline() == "connected\n"
-            assert give_up_after(sender.pid, 0.5) == 1
+            there = connections(sender.pid)
+            assert len(there) == 1 and give_up_after(sender.pid, 0.5) == 1
             out, _ = sender.communicate("go\n", timeout=60)
             assert [int(each) for each in out.split()] == [500, errno.ETIMEDOUT]
         finally:
             sender.kill()
-    assert give_up_after(sender.pid, 0.5) == 0, "it has ended"
+    assert give_up_after(sender.pid, 0.5) == 0 and not connections(sender.pid), "it has ended"
+
+
+def test_connections_of_before_are_left_alone() -> None:
+    def timeout(of: socket.socket) -> int:
+        return of.getsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT)
+
+    with socket.create_server(("127.0.0.1", 0)) as server, socket.create_connection(server.getsockname()) as viewer:
+        before = connections(os.getpid())
+        with socket.create_connection(server.getsockname()) as memory:
+            assert give_up_after(os.getpid(), 0.5, before) == 1
+            assert (timeout(viewer), timeout(memory)) == (0, 500)
 
 
 def test_sockets_that_have_no_tcp_are_left_alone() -> None:

@@ -232,7 +232,7 @@ class Sending:
     """A machine whose memory gets through as `sent` says, of one look after the other, each of which takes so many
     `seconds`; libvirt ends it when asked."""
 
-    connections = 1
+    connections = ways = 1
 
     def __init__(self, sent: list[int | None], clock: Clock, seconds: float = 20.0) -> None:
         self.sent, self.clock, self.seconds = sent, clock, seconds
@@ -246,8 +246,9 @@ class Sending:
             self.ended.set()
         return Progress(1.0, 100, 50, 0, 0, 1, 0, sent) if sent is not None else None
 
-    def give_up_after(self, seconds: float) -> None:
+    def give_up_after(self, seconds: float) -> int:
         assert seconds == moving.STALLED_SECONDS
+        return 1
 
     def still(self) -> bool:
         return False
@@ -391,6 +392,28 @@ def test_a_cancel_that_libvirt_does_not_come_to_is_left_to_who_receives_it(tmp_p
         send(sending, tmp_path / "c")
     assert sending.asked >= 5 and not ended.is_set()
     ended.set()
+
+
+@pytest.mark.parametrize("ways", [1, 3])
+def test_its_connections_are_bounded_before_qemu_is_asked_anything(tmp_path: Path, clock: Clock, ways: int) -> None:
+    """QEMU may not answer from then on; each look finds one more until all are there."""
+    asked: list[str] = []
+
+    class Sent(Sending):
+        def give_up_after(self, seconds: float) -> int:
+            super().give_up_after(seconds)
+            asked.append("bound")
+            return asked.count("bound") - 1
+
+        def progress(self) -> Progress | None:
+            asked.append("progress")
+            return super().progress()
+
+    sending = Sent([None, 1, 2, 3, 4, END], clock)
+    sending.ways = ways
+    send(sending, tmp_path / "c")
+    assert asked[: 2 * ways + 2] == (ways + 1) * ["bound", "progress"]
+    assert asked.count("bound") == ways + 1
 
 
 class Record:
