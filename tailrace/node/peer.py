@@ -84,7 +84,9 @@ def reached(name: str) -> Iterator[Host]:
 @contextmanager
 def _forwarded(name: str, socket: Path) -> Iterator[None]:
     """The socket of another host's service, forwarded here by ssh(1), which asks for nothing. Raises Failure."""
-    words = [system_program("ssh"), "-N", "-T", "-o", "BatchMode=yes", "-o", "ExitOnForwardFailure=yes"]
+    # Who asks in a thread may end in the middle of that.
+    words = [system_program("setpriv"), "--pdeathsig", "KILL", system_program("ssh"), "-N", "-T"]
+    words += ["-o", "BatchMode=yes", "-o", "ExitOnForwardFailure=yes"]
     words += ["-o", f"ConnectTimeout={_CONNECT_SECONDS:.0f}", "-o", "StreamLocalBindMask=0177"]
     words += ["-o", "ServerAliveInterval=5", "-L", f"{socket}:{_FOLDER}/{OPERATE}", "--", name]
     with subprocess.Popen(
