@@ -135,6 +135,8 @@ class Arrival:
     """It has ended there, so it goes on here."""
     given_up: Callable[[], bool]
     """Whether nobody waits for it any more."""
+    move: str
+    """Its move, by a name that no other one has."""
 
 
 @dataclass(frozen=True)

@@ -95,6 +95,9 @@ class Facts:
     """Huge pages of 2 MiB that nobody has taken, on the function's node."""
     nodes: Mapping[int, int] = field(default_factory=dict)
     """The memory of each NUMA node, in MiB."""
+    moves: Mapping[str, bool] = field(default_factory=dict)
+    """Of the last moves to here that have ended, each by its name: whether the machine came. One that came may have
+    gone since; of one that is not named nothing is known."""
 
 
 _MOST_DEVICES = 64
@@ -148,6 +151,7 @@ def facts_of(folder: Path, record: Record, name: str) -> Facts:
         memory_free=_memory_free(tree),
         pages_free=hugepages.pool(base).free,
         nodes=_node_memory(tree),
+        moves=dict(record.moves),
     )
 
 

@@ -100,6 +100,7 @@ class Migrate(MigrateTo):
 
 class MigrateReceive(Named):
     domain: str = Field(max_length=MOST_SPEC, description="what it is where it runs, in libvirt's words")
+    move: str = Field(min_length=32, max_length=64, description="this move, by a name that no other one has")
 
 
 class MigratePark(Named):

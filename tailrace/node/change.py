@@ -25,7 +25,7 @@ from tailrace.plan.planned import Plan
 from tailrace.process.control import ControlLost
 from tailrace.process.process import undisturbed
 from tailrace.state.card_functions import have_functions, return_functions, take_functions
-from tailrace.state.record import FilePath, Namespace, Process, State
+from tailrace.state.record import Domain, FilePath, Namespace, Process, State
 from tailrace.switch.config import Config, function_name, instance_name
 from tailrace.switch.free_path import why_taken
 
@@ -100,7 +100,7 @@ def change_over(
         state.save()  # the change stays on record until nothing old is left: whoever comes after a crash ends it
         node.notes += _hand_rest(handed)
         problems = _end_old(state, node.plan, wanted.config, wanted.stop)
-        state.record.changing = None
+        _end_change(state, made=True)
         state.save()
         node.notes += plug_failovers(state, node.plan)
     if problems:
@@ -251,10 +251,22 @@ def _take_back(state: State, fabric: TailraceFabric, staged: Collection[str], th
             return
         except TailraceError:
             things = []  # somebody has put the ports to use: what is left is left to `tailrace down`
-        state.record.changing = None
+        _end_change(state, made=False)
         for thing in things:
             state.undo(thing)
         state.save()
+
+
+def _end_change(state: State, *, made: bool) -> None:
+    """The change at work is made, or nothing of it is left to be undone later; to be saved after that. If it was for a
+    move, it is known from now on how that has ended; unless a copy of its machine may be left."""
+    if (changing := state.record.changing) is None:
+        return
+    names = {instance_name(each, changing.instances.get(each, 1)) for each in changing.start}
+    left = any(isinstance(each, Process | Domain) and each.whose in names for each in state.record.things)
+    if made or not left:
+        state.note_move(came=made)
+    state.record.changing = None
 
 
 def end_processes(state: State, names: Collection[str]) -> list[str]:
@@ -306,14 +318,16 @@ def recover(state: State, fabric: TailraceFabric) -> list[str]:
                 version, running = fabric.configure(changing.config, version), changing.config
         finally:
             _let_go_on(state, changing.start)
-    said = []
-    if running == changing.config:
+    said, made = [], running == changing.config
+    if made:
         state.record.plan, state.record.spec = changing.to.plan, changing.to.spec
         state.record.previous = changing.previous
         state.record.instances, state.record.version = changing.instances, version
         state.record.around = changing.around
         # As by commit(): what was started is not stopped, also where it has ended since.
         state.record.stopped = [each for each in state.record.stopped if each not in changing.start]
+        for name in changing.start:
+            state.record.unsettled.pop(name, None)
         plan, stop = Plan.read(state.record.plan), changing.stop
         handed = _hand_overs(state, plan, changing.start, stop, changing.instances)
         for each in handed:
@@ -331,7 +345,7 @@ def recover(state: State, fabric: TailraceFabric) -> list[str]:
         stop = []
         became = "undone"
     said += _end_old(state, plan, running, stop)
-    state.record.changing = None
+    _end_change(state, made=made)
     state.save()
     _set_as_before(state)
     names = [function_name(each.name) for each in state.processes()]

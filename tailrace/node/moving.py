@@ -15,6 +15,7 @@ from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
+from uuid import uuid4
 
 from tailrace.errors import Failure, Interrupted, Mistake, TailraceError
 from tailrace.functions.runtime import Arrival
@@ -39,7 +40,7 @@ from tailrace.node.peer import Host, reached
 from tailrace.plan.planned import Plan
 from tailrace.process import hypervisor
 from tailrace.process.process import undisturbed
-from tailrace.state.record import Held, Process, Record, State, peek
+from tailrace.state.record import Held, Process, Record, State, Unsettled, peek
 from tailrace.switch.config import instance_name
 from tailrace.switch.parking import Parking
 
@@ -83,15 +84,15 @@ def facts(held: Held, name: str) -> dict[str, Any]:
 
 def propose(held: Held, name: str, host: str) -> list[dict[str, Any]]:
     """Why a machine cannot move to another node; looks only. Raises Failure, Mistake, Said."""
-    with _other(held, host) as other:
+    with _other(held.folder, host) as other:
         _, found = _checked(held, name, other)
         return [each.as_data() for each in found]
 
 
 @contextmanager
-def _other(held: Held, host: str) -> Iterator[Host]:
-    """The other node; this one cannot answer itself while it asks. Raises Failure, Mistake."""
-    if host.startswith("/") and Path(host).resolve() == held.folder.resolve():
+def _other(folder: Path, host: str) -> Iterator[Host]:
+    """The other node; the one of this folder cannot answer itself while it asks. Raises Failure, Mistake."""
+    if host.startswith("/") and Path(host).resolve() == folder.resolve():
         raise Mistake(f"{host} is this very node; expected another one")
     with reached(host) as other:
         yield other
@@ -216,6 +217,7 @@ class _Reception:
     client: Client
     name: str
     domain: str
+    move: str
     place: dict[str, str] = field(default_factory=dict)
     """What it is to be there (`domain`) and its name (`name`), once the place is ready."""
     taken: Mapping[str, int] | None = None
@@ -236,7 +238,7 @@ class _Reception:
 
     def _receive(self) -> None:
         try:
-            self.client.call("migrate.receive", name=self.name, domain=self.domain)
+            self.client.call("migrate.receive", name=self.name, domain=self.domain, move=self.move)
         except TailraceError as error:
             self.problem = error
         finally:
@@ -247,7 +249,7 @@ def move(held: Held, name: str, host: str, limits: Limits, tell: Callable[[str],
     """Moves a machine to another node. Raises Unmovable, Failure, Interrupted: then it goes on here, unless they say
     otherwise."""
     began = time.monotonic()
-    with _other(held, host) as other, changing(held) as node:
+    with _other(held.folder, host) as other, changing(held) as node:
         there, found = _checked(held, name, other)
         if found:
             raise Unmovable(name, host, found)
@@ -257,7 +259,7 @@ def move(held: Held, name: str, host: str, limits: Limits, tell: Callable[[str],
         with unplugged(node.state, process, node.plan.function(name).failover) as without:
             if without:
                 tell(f"{name}: unplugged {', '.join(without)}; its ports carry all")
-            reception = _Reception(other.connect(), name, hypervisor.machine_xml(process.outside))
+            reception = _Reception(other.connect(), name, hypervisor.machine_xml(process.outside), uuid4().hex)
             with (
                 closing(reception.client),
                 closing(other.connect()) as going,
@@ -461,41 +463,52 @@ def _send(
 
 
 def _hand_over(state: State, process: str, name: str, host: str, going: Client, reception: _Reception) -> None:
-    """It has ended here, and stays so whatever becomes of this service; then it goes on there."""
+    """It has ended here, and stays so whatever becomes of this service; then it goes on there. Raises Failure where it
+    is not known that it does: the lack of an answer says nothing, and the service asks for one (`came`)."""
     state.record.stopped = sorted({*state.record.stopped, name})
-    state.record.unsettled[name] = host
+    state.record.unsettled[name] = Unsettled(host, reception.move)
     state.save()
+    refused: TailraceError | None = None
     try:
         going.call("migrate.go", name=name)
     except TailraceError as error:
-        reception.ended.wait(_DONE_SECONDS)
-        if reception.problem is not None:  # it was there, and is not any more
-            state.record.stopped = [each for each in state.record.stopped if each != name]
-            del state.record.unsettled[name]
-            state.save()
-            raise Failure(f"the other node has lost the machine ({error}); {name} is started anew here") from None
+        refused = error
+    ended = reception.ended.wait(_DONE_SECONDS)
     end_processes(state, [process])
-    if not reception.ended.wait(_DONE_SECONDS) or reception.problem is not None:
+    if not ended or reception.problem is not None:
         raise Failure(
-            f"{name} has ended here, and {host} does not say that it forwards there ({reception.problem}): it is asked "
-            f"until it says so, and {name} is started anew here where it is stopped there"
+            f"{name} has ended here, and {host} does not say that it forwards there ({reception.problem or refused}): "
+            f"it is asked until it says whether {name} has come there; if not, {name} is started anew here"
         )
     del state.record.unsettled[name]
     state.save()
 
 
-def settle(held: Held) -> list[str]:
-    """Asks other nodes for machines that have ended here for them, and of which they have not said that they have them.
-    What is stopped there was lost on its way: it is started anew here, and returned. Raises Failure, Mistake, Said
-    where one does not answer: what may run there is not started here."""
-    anew = []
-    for name, host in list(held.state().record.unsettled.items()):
-        with _other(held, host) as other:
-            lost = other.facts(name).state in ("stopped", "absent")
-        if lost:
-            replace_function(held, name, stopped=True)
-            anew.append(name)
-        state = held.state()
-        state.record.unsettled.pop(name, None)
-        state.save()
-    return anew
+def came(folder: Path, name: str, unsettled: Unsettled) -> bool:
+    """Asks another node whether a machine has come that has ended here for it; no other operation is waited for. Raises
+    Failure, Mistake, Said where it does not know, or does not answer: then the machine may run there."""
+    with _other(folder, unsettled.host) as other:
+        moves = other.facts(name).moves
+    if unsettled.move not in moves:
+        raise Failure(
+            "it does not know, or not yet, whether the machine has come. If a change there was cut short, `tailrace "
+            "up` there ends that. If you know that it runs nowhere, "
+            f"`tailrace function start {name}` starts it anew here; "
+            f"`tailrace function stop {name}` ends the asking"
+        )
+    return moves[unsettled.move]
+
+
+def settle(held: Held, name: str, unsettled: Unsettled, *, came: bool) -> bool:
+    """Does what is to be done where another node has said whether a machine has come. What has not is started anew, if
+    nobody has done something about it since; returns whether it was. Raises Failure, Mistake."""
+    resume(held)  # a change that was cut short may have started it
+    state = held.state()
+    if state.record.unsettled.get(name) != unsettled:
+        return False
+    if not came and name in state.record.stopped:
+        replace_function(held, name, stopped=True)
+        return True
+    del state.record.unsettled[name]
+    state.save()
+    return False

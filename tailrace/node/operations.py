@@ -554,6 +554,7 @@ def _apply(
         stop=list(wanted.stop),
         staged=list(wanted.stage.get("ports", {})),
         around=list(wanted.around),
+        move=next((each.move for each in node.origins.values() if isinstance(each, Arrival)), ""),
     )
     state.save()
     recorded = state.record.version
@@ -572,7 +573,9 @@ def _apply(
         stopped = [each for each in state.record.stopped if each in there]
         known = {each.name for each in node.plan.functions}
         state.record.stopped = stopped + [each for each in _arriving(plan) if each not in known]
-        state.record.unsettled = {name: host for name, host in state.record.unsettled.items() if name in stopped}
+        state.record.unsettled = {
+            each: unsettled for each, unsettled in state.record.unsettled.items() if each in stopped
+        }
         state.record.previous = previous
 
     try:
@@ -830,7 +833,9 @@ def stop_function(held: Held, name: str) -> list[str]:
         state = node.state
         chosen = _chosen(node, name)
         state.record.stopped = sorted({*state.record.stopped, *chosen})
-        state.record.unsettled = {name: host for name, host in state.record.unsettled.items() if name not in chosen}
+        state.record.unsettled = {
+            each: unsettled for each, unsettled in state.record.unsettled.items() if each not in chosen
+        }
         state.save()
         problems = end_processes(state, [_process_of(state, each) for each in chosen])
     if problems:

@@ -26,6 +26,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, field
+from functools import partial
 from pathlib import Path
 from types import FrameType
 from typing import Any
@@ -76,7 +77,7 @@ from tailrace.process.systemd import enter
 from tailrace.spec.load import parse_located
 from tailrace.spec.position import Document
 from tailrace.state.folder import LOG, default_folder, forget_service
-from tailrace.state.record import Held, Process, Record, State, holding, run_at_work
+from tailrace.state.record import Held, Process, Record, State, Unsettled, holding, run_at_work
 from tailrace.switch.config import SWITCH, function_name, instance_name
 
 _log = logging.getLogger("tailrace.service")
@@ -641,15 +642,38 @@ class Service:
         self.server.soon(lambda: self.server.loop.call_later(pause, self._queue.put, again))
 
     def _settle(self) -> Answer:
-        self._settling = False
+        """Asks in a thread of its own: another host may take long not to answer."""
         record = self._record()
-        if record is not None and record.complete:
-            try:
-                for name in moving.settle(self.held):
-                    self.server.publish("function.returned", name)
-                self._asked.forget("unsettled")
-            except TailraceError as error:
-                _log.error("machines that have ended here for another node: %s", error)
+        if record is None or not record.complete or not record.unsettled:
+            self._settling = False
+            return {}
+        wanted, folder = dict(record.unsettled), self.held.folder
+
+        def ask() -> None:
+            for name, unsettled in wanted.items():
+                try:
+                    came = moving.came(folder, name, unsettled)
+                except Exception as error:  # whatever it is, the next one is asked
+                    _log.error("%s, %s: %s", name, unsettled.host, error)
+                else:
+                    self._queue.put(_Work(_OWN, partial(self._settle_one, name, unsettled, came)))
+            self._queue.put(_Work(_OWN, self._have_asked))
+
+        threading.Thread(target=ask, name="unsettled", daemon=True).start()
+        return {}
+
+    def _settle_one(self, name: str, unsettled: Unsettled, came: bool) -> Answer:
+        try:
+            if moving.settle(self.held, name, unsettled, came=came):
+                self.server.publish("function.returned", name)
+        except TailraceError as error:
+            _log.error("%s, %s: %s", name, unsettled.host, error)
+        return {}
+
+    def _have_asked(self) -> Answer:
+        self._settling = False
+        if (record := self._record()) is None or not record.unsettled:
+            self._asked.forget("unsettled")
         return {}  # _see() asks for the next time
 
     def _make_functions_again(self) -> Answer:
@@ -908,9 +932,10 @@ class Service:
             receiving.keep()
             return call.given_up is not None or call.client.gone or self._stopping
 
+        arrival = Arrival(given.domain, ready, go, given_up, given.move)
         self._expected = (given.name, go, receiving)
         try:
-            applied, taken = moving.receive(self.held, given.name, Arrival(given.domain, ready, go, given_up))
+            applied, taken = moving.receive(self.held, given.name, arrival)
             call.tell("migrate.arrived", **taken, parked=receiving.drain())
         finally:
             self._expected = None

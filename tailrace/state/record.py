@@ -38,6 +38,8 @@ from tailrace.state.folder import ENVIRONMENT, run_folder
 from tailrace.state.function_tracer import NOTES, disarm_here
 
 FORMAT = 1
+_MOST_MOVES = 64
+"""That are remembered. Who asks does so within seconds, and what is not known is not started anew."""
 
 
 @dataclass(frozen=True)
@@ -567,6 +569,18 @@ class Change:
     """As `Record.around`, then."""
     arrived: bool = False
     """A machine that it starts has come from another node, and is there no more: it is made, whatever happens."""
+    move: str = ""
+    """Which move of a machine from another node it is made for."""
+
+
+@dataclass(frozen=True)
+class Unsettled:
+    """A machine that has ended here for another node, which has not said that it has it."""
+
+    host: str
+    """As `tailrace migrate` was told."""
+    move: str
+    """The move, by a name that no other one has, on any host."""
 
 
 @dataclass(frozen=True)
@@ -609,9 +623,11 @@ class Record:
     """Functions that have ended, of which the switch uses none."""
     stopped: list[str] = field(default_factory=list)
     """Functions (or replicas) that an operator has stopped: they stay so until they are started."""
-    unsettled: dict[str, str] = field(default_factory=dict)
-    """Of these, machines that have ended here for another node (`tailrace migrate`), with its name: that one has not
-    said that it has them."""
+    unsettled: dict[str, Unsettled] = field(default_factory=dict)
+    """Of these, machines that have ended here for another node (`tailrace migrate`)."""
+    moves: dict[str, bool] = field(default_factory=dict)
+    """Of the last moves to here that have ended: whether the machine came. False: its copy here has ended, and never
+    went on."""
     restarts: dict[str, int] = field(default_factory=dict)
     """How often what has ended by itself was started again, by name."""
     outages: dict[str, Outages] = field(default_factory=dict)
@@ -682,7 +698,17 @@ class State:
         with self._alone:
             if self.record.changing is not None:
                 self.record.changing = replace(self.record.changing, arrived=True)
+                self.note_move(came=True)
                 self.save()
+
+    def note_move(self, *, came: bool) -> None:
+        """Notes how the move has ended that the change at work is for, if it is for one; to be saved after that. What
+        has come stays so, whatever becomes of it here."""
+        if self.record.changing is not None and (move := self.record.changing.move):
+            moves = self.record.moves
+            moves[move] = moves.get(move, False) or came
+            for old in list(moves)[:-_MOST_MOVES]:
+                del moves[old]
 
     def group_of(self, function: str, numbers: range, first: int) -> int:
         """The group of a function: the same for as long as the record is kept, and no other function's. One that has
@@ -748,6 +774,7 @@ class State:
             "around": record.around,
             "stopped": record.stopped,
             "unsettled": record.unsettled,
+            "moves": record.moves,
             "restarts": record.restarts,
             "outages": record.outages,
             "groups": record.groups,

@@ -13,12 +13,23 @@ import pytest
 
 from tailrace.errors import Failure, Refused
 from tailrace.fabric.tailrace import Conflict, TailraceFabric
-from tailrace.node.change import change_over, recover
+from tailrace.node.change import _end_change, change_over, recover
 from tailrace.node.difference import Difference
 from tailrace.node.running import Node
 from tailrace.plan.planned import Plan
 from tailrace.process.control import ControlLost
-from tailrace.state.record import Change, FilePath, HugePages, Planned, Process, Record, State, peek
+from tailrace.state.record import (
+    Change,
+    Domain,
+    FilePath,
+    HugePages,
+    Planned,
+    Process,
+    Record,
+    State,
+    Unsettled,
+    peek,
+)
 
 
 class Fabric:
@@ -57,6 +68,7 @@ class Fabric:
         return self.version, self.config
 
 
+MOVE = 32 * "1"
 STAGED = {"fw.0": {"kind": "guest", "path": "/s/fw.0.sock"}, "fw.1": {"kind": "guest", "path": "/s/fw.1.sock"}}
 AFTER = {"ports": {"a": {"kind": "guest", "path": "/s/a.sock"}, **STAGED}, "chains": {"v": {}}}
 CHANGE = Change(
@@ -232,14 +244,18 @@ def test_a_change_cut_short_is_kept_or_undone(
     state.add(FilePath("/s/fw.0.sock"), FilePath("/s/fw.1.sock"))
     if changed_over:
         fabric.configure(AFTER)
-    state.record.changing, state.record.stopped = CHANGE, ["fw", "nat"]
+    change = replace(CHANGE, move=MOVE)
+    state.record.changing, state.record.stopped = change, ["fw", "nat"]
+    state.record.unsettled = {each: Unsettled("other", MOVE) for each in ("fw", "nat")}
     state.save()
-    assert peek(tmp_path).changing == CHANGE
+    assert peek(tmp_path).changing == change and peek(tmp_path).moves == {}
     (said,) = recover(state, cast(TailraceFabric, fabric))
     assert said.startswith("a change to new.yaml that was cut short is " + ("kept" if changed_over else "undone"))
     assert recover(state, cast(TailraceFabric, fabric)) == []
     assert state.record.changing is None
     assert peek(tmp_path).stopped == (["nat"] if changed_over else ["fw", "nat"])
+    assert list(peek(tmp_path).unsettled) == peek(tmp_path).stopped
+    assert peek(tmp_path).moves == {MOVE: changed_over}
     if changed_over:
         assert (state.record.plan, state.record.spec) == ({"new": 1}, "new.yaml")
         assert peek(tmp_path).previous == CHANGE.previous
@@ -285,3 +301,31 @@ def test_a_machine_that_has_come_goes_on_whatever_the_switch_says(
     assert "kept, as its machine had come" in said
     assert went_on == [["fw"]] * 3
     assert fabric.config == AFTER
+
+
+def test_a_move_has_not_come_once_nothing_of_it_is_left(tmp_path: Path) -> None:
+    state = node(tmp_path, Fabric()).state
+
+    def end(left: str) -> dict[str, bool]:
+        """What is known of the move after a change whose machine cannot be ended, where it has a part left."""
+        state.record.changing = replace(CHANGE, move=MOVE)
+        things = {"process": Process("fw", 1, 1), "domain": Domain("tailrace-fw", "fw"), "other": Process("nat", 1, 1)}
+        state.record.things = [things[left]]
+        _end_change(state, made=False)
+        state.save()
+        assert state.record.changing is None
+        return peek(tmp_path).moves
+
+    assert end("process") == end("domain") == {}, "its copy may run on"
+    assert end("other") == {MOVE: False}
+
+
+def test_what_has_come_stays_so(tmp_path: Path) -> None:
+    """It is known before it may go on, and only of the last moves."""
+    state = node(tmp_path, Fabric()).state
+    for number in range(100):
+        state.record.changing = replace(CHANGE, move=f"{number:032}")
+        state.keep_change()
+        assert peek(tmp_path).moves[f"{number:032}"] is True
+        _end_change(state, made=False)
+    assert list(state.record.moves.items()) == [(f"{number:032}", True) for number in range(36, 100)]

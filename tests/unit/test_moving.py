@@ -18,7 +18,7 @@ from tailrace.functions.transfer import Outgoing, Progress
 from tailrace.node import moving
 from tailrace.node.client import Client, Said
 from tailrace.node.moving import Receiving
-from tailrace.state.record import Held, holding, peek
+from tailrace.state.record import Held, State, Unsettled, holding, peek
 from tailrace.switch import parking as switch_parking
 from tailrace.switch.parking import Parking
 
@@ -261,6 +261,7 @@ class Sending:
         self.ended.set()
 
 
+MOVE = 32 * "1"
 END = 1000
 GIVEN_UP = (
     "fw goes on here: nothing of it has come through to other for 60 s, and its move has ended .operation aborted"
@@ -289,7 +290,7 @@ def send(
         return {"waiting": 0, "delivered": 0}
 
     with parking(path, answer, "0") as made:
-        reception = moving._Reception(cast(Client, None), "fw", "<domain/>")
+        reception = moving._Reception(cast(Client, None), "fw", "<domain/>", MOVE)
         moving._send(cast(Outgoing, sending), reception, made, "fw", "other", tell)
 
 
@@ -416,57 +417,111 @@ def test_its_connections_are_bounded_before_qemu_is_asked_anything(tmp_path: Pat
     assert asked.count("bound") == ways + 1
 
 
-class Record:
+HANDED = Unsettled("other", MOVE)
+
+
+@pytest.fixture
+def held(tmp_path: Path) -> Iterator[Held]:
     """Of a node that does not know what has become of a machine."""
-
-    def __init__(self, path: Path) -> None:
-        self.path = path
-        with holding(path) as held:
-            state = held.state()
-            state.record.stopped, state.record.unsettled = ["fw"], {"fw": "other"}
-            state.save()
-
-    def settle(self, monkeypatch: pytest.MonkeyPatch, there: str | TailraceError) -> list[str]:
-        """What was started anew, where the other node says this of it."""
-        started = []
-
-        @contextmanager
-        def other(_held: Held, host: str) -> Iterator[Any]:
-            assert host == "other"
-            if isinstance(there, TailraceError):
-                raise there
-            yield SimpleNamespace(facts=lambda name: SimpleNamespace(state=there if name == "fw" else "absent"))
-
-        def replace_function(_held: Held, name: str, *, stopped: bool) -> None:
-            assert stopped
-            started.append(name)
-
-        monkeypatch.setattr(moving, "_other", other)
-        monkeypatch.setattr(moving, "replace_function", replace_function)
-        with holding(self.path) as held:
-            assert moving.settle(held) == started
-        return started
-
-    @property
-    def unsettled(self) -> dict[str, str]:
-        return peek(self.path).unsettled
+    with holding(tmp_path) as here:
+        state = here.state()
+        state.record.stopped, state.record.unsettled = ["fw"], {"fw": HANDED}
+        state.save()
+        yield here
 
 
-@pytest.mark.parametrize(("there", "anew"), [("running", []), ("ended", []), ("stopped", ["fw"]), ("absent", ["fw"])])
-def test_a_machine_that_was_lost_between_two_nodes_is_started_anew(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, there: str, anew: list[str]
+@pytest.fixture
+def started(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """What was started anew."""
+    found: list[str] = []
+
+    def replace_function(here: Held, name: str, *, stopped: bool) -> None:
+        assert stopped
+        found.append(name)
+        state = here.state()
+        state.record.stopped, state.record.unsettled = [], {}
+        state.save()
+
+    monkeypatch.setattr(moving, "replace_function", replace_function)
+    monkeypatch.setattr(moving, "resume", lambda _: [])
+    return found
+
+
+def ask(path: Path, monkeypatch: pytest.MonkeyPatch, moves: dict[str, bool] | TailraceError) -> bool:
+    """What is known where the other node says this of its moves."""
+
+    @contextmanager
+    def other(host: str) -> Iterator[Any]:
+        assert host == "other"
+        if isinstance(moves, TailraceError):
+            raise moves
+        yield SimpleNamespace(facts=lambda _: SimpleNamespace(moves=moves, state="stopped"))
+
+    monkeypatch.setattr(moving, "reached", other)
+    return moving.came(path, "fw", HANDED)
+
+
+@pytest.mark.parametrize("came", [True, False])
+def test_what_the_other_node_says_of_a_move_is_known(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, came: bool
 ) -> None:
-    """One that has ended there is started again there."""
-    record = Record(tmp_path)
-    assert record.settle(monkeypatch, there) == anew
-    assert record.unsettled == {}
+    assert ask(tmp_path, monkeypatch, {32 * "0": not came, MOVE: came}) is came
 
 
-def test_what_may_run_at_a_node_that_does_not_answer_is_not_started_here(
+def test_that_a_machine_is_stopped_there_says_nothing_of_its_move(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    record = Record(tmp_path)
+    """A change for it may be at work, it may have gone on to a third node, or another host may have that name."""
+    with pytest.raises(Failure, match=r"does not know, or not yet.*`tailrace function start fw`"):
+        ask(tmp_path, monkeypatch, {32 * "0": False})
     with pytest.raises(Failure, match="no answer"):
-        record.settle(monkeypatch, Failure("no answer"))
-    assert record.unsettled == {"fw": "other"}
-    assert record.settle(monkeypatch, "stopped") == ["fw"]
+        ask(tmp_path, monkeypatch, Failure("no answer"))
+
+
+@pytest.mark.parametrize("came", [True, False])
+def test_only_a_machine_that_has_not_come_is_started_anew(held: Held, started: list[str], came: bool) -> None:
+    assert moving.settle(held, "fw", HANDED, came=came) is not came
+    assert started == ([] if came else ["fw"])
+    assert peek(held.folder).unsettled == {}
+
+
+def test_an_answer_about_what_somebody_has_seen_to_since_starts_nothing(held: Held, started: list[str]) -> None:
+    assert not moving.settle(held, "fw", Unsettled("other", 32 * "2"), came=False), "it has moved again"
+    state = held.state()
+    assert state.record.unsettled == {"fw": HANDED}
+    state.record.stopped = []
+    state.save()
+    assert not moving.settle(held, "fw", HANDED, came=False), "it was started"
+    assert started == [] and peek(held.folder).unsettled == {}
+
+
+@pytest.mark.parametrize("problem", [None, Failure("lost"), Said(["fw: it did not arrive"], 1)])
+def test_what_the_other_node_does_not_say_leaves_a_machine_ended(
+    held: Held, monkeypatch: pytest.MonkeyPatch, problem: TailraceError | None
+) -> None:
+    """Neither that a connection is lost nor that a call has failed says that its copy there has ended."""
+    state, ended = held.state(), list[str]()
+    state.record.stopped, state.record.unsettled = [], {}
+
+    def end(_state: State, names: Sequence[str]) -> list[str]:
+        ended.extend(names)
+        return []
+
+    class Going:
+        def call(self, method: str, name: str) -> None:
+            assert (method, name) == ("migrate.go", "fw")
+            assert peek(held.folder).unsettled == {"fw": HANDED}, "first it is on record"
+            if problem is not None:
+                raise Failure("no connection")
+
+    monkeypatch.setattr(moving, "end_processes", end)
+    reception = moving._Reception(cast(Client, None), "fw", "<domain/>", MOVE, problem=problem)
+    reception.ended.set()
+    if problem is None:
+        moving._hand_over(state, "fw@2", "fw", "other", cast(Client, Going()), reception)
+    else:
+        with pytest.raises(Failure, match=f"fw has ended here, and other does not say.*{problem}"):
+            moving._hand_over(state, "fw@2", "fw", "other", cast(Client, Going()), reception)
+    found = peek(held.folder)
+    assert found.stopped == ["fw"] and found.unsettled == ({} if problem is None else {"fw": HANDED})
+    assert ended == ["fw@2"]

@@ -11,11 +11,11 @@ from typing import Any
 import pytest
 
 from tailrace.errors import Failure
-from tailrace.node import priorities
+from tailrace.node import moving, priorities
 from tailrace.node.operations import LedAround
 from tailrace.node.service import Service, _ended_well
 from tailrace.process.process import ProcessId, identify
-from tailrace.state.record import Follower, Held, Process, Record
+from tailrace.state.record import Follower, Held, Process, Record, Unsettled
 
 
 def test_the_end_of_a_measurement_is_waited_for_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -186,4 +186,44 @@ def test_functions_that_went_with_their_card_are_told_with_their_names(
     look("eth1/0", complete=False)
     look()
     assert told == [lost, back, lost, lost]
+    service.server.loop.close()
+
+
+def test_other_nodes_are_asked_for_machines_while_the_service_works(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """One that does not answer, and one whose machine cannot be started, keep nobody from the others."""
+    service = Service(Held(tmp_path), while_up=True)
+    unsettled = {each: Unsettled(f"host-{each}", 32 * each) for each in "abcd"}
+    record = Record("boot", complete=True, stopped=list("abcd"), unsettled=dict(unsettled))
+    works, answers = threading.Event(), {"b": False, "c": True, "d": False}
+    settled: list[tuple[str, bool]] = []
+    said: list[tuple[str, str | None]] = []
+
+    def came(_: Path, name: str, of: Unsettled) -> bool:
+        assert works.wait(60) and of == unsettled[name]
+        if name == "a":
+            raise Failure("no answer")
+        return answers[name]
+
+    def settle(_: Held, name: str, of: Unsettled, *, came: bool) -> bool:
+        assert of == unsettled[name]
+        settled.append((name, came))
+        if name == "b":
+            raise Failure("no memory")
+        del record.unsettled[name]
+        return not came
+
+    monkeypatch.setattr(service, "_record", lambda: record)
+    monkeypatch.setattr(moving, "came", came)
+    monkeypatch.setattr(moving, "settle", settle)
+    monkeypatch.setattr(service.server, "publish", lambda kind, name, **_: said.append((kind, name)))
+    service._settling = True
+    service._settle()
+    works.set()
+    while service._settling:
+        service._queue.get(timeout=60).do()
+    assert settled == [("b", False), ("c", True), ("d", False)]
+    assert said == [("function.returned", "d")] and list(record.unsettled) == ["a", "b"]
+    assert "a, host-a: no answer" in caplog.text and "b, host-b: no memory" in caplog.text
     service.server.loop.close()
