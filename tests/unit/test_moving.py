@@ -16,6 +16,7 @@ import pytest
 from tailrace.errors import Failure, TailraceError
 from tailrace.functions.transfer import Outgoing, Progress
 from tailrace.node import moving
+from tailrace.node.api import MigrateReceive
 from tailrace.node.client import Client, Said
 from tailrace.node.moving import Receiving
 from tailrace.state.record import Held, State, Unsettled, holding, peek
@@ -525,3 +526,16 @@ def test_what_the_other_node_does_not_say_leaves_a_machine_ended(
     found = peek(held.folder)
     assert found.stopped == ["fw"] and found.unsettled == ({} if problem is None else {"fw": HANDED})
     assert ended == ["fw@2"]
+
+
+def test_the_other_node_is_told_which_move_it_is() -> None:
+    """By what `came` asks for."""
+
+    def call(method: str, **params: str) -> None:
+        assert method == "migrate.receive"
+        assert params == {"name": "fw", "domain": "<domain/>", "move": MOVE}
+        MigrateReceive(**params)
+
+    reception = moving._Reception(cast(Client, SimpleNamespace(call=call)), "fw", "<domain/>", MOVE)
+    reception._receive()
+    assert reception.problem is None and reception.ended.is_set()
