@@ -419,7 +419,9 @@ def _replica_words(replica: dict[str, Any]) -> str:
     flows = "" if replica["flows"] is None else f", {replica['flows']} flows{' left' * (replica['state'] != 'active')}"
     behind = "".join(f", {each}" for each in in_step_words(replica.get("in_step", ())))
     ways = "".join(f", port {each['port']} by {each['by'] or 'the switch'}" for each in replica.get("failover", ()))
-    return f"{replica['name']} ({replica['state']}{flows}{behind}{ways})"
+    handed = replica.get("handed_to")
+    left = f", moved to {handed}, which has not said that it has it" if handed is not None else ""
+    return f"{replica['name']} ({replica['state']}{flows}{behind}{ways}{left})"
 
 
 def outage_words(counts: Mapping[str, int]) -> str:

@@ -182,6 +182,7 @@ def _functions(record: Record, switch: dict[str, Any] | None) -> list[dict[str, 
             },
         )
         replicas = of_function.get("replicas", {})
+        unsettled = record.unsettled.get(each["name"])
         of_switch = replicas.get(each["name"], {}) if isinstance(replicas, dict) else _named(replicas, each["name"])
         function["replicas"].append(
             {
@@ -190,6 +191,7 @@ def _functions(record: Record, switch: dict[str, Any] | None) -> list[dict[str, 
                 "flows": of_switch.get("flows"),
                 "failover": _failover(record, each),
                 "in_step": [],
+                "handed_to": unsettled.host if unsettled is not None else None,
             }
         )
     return list(found.values())

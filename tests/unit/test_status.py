@@ -10,9 +10,10 @@ import pytest
 
 from tailrace.cli import operate
 from tailrace.errors import Refused
-from tailrace.node import operations
+from tailrace.node import operations, status
 from tailrace.node.client import NoService
 from tailrace.spec.source import SpecError
+from tailrace.state.record import Record, Unsettled
 
 
 def status_lines(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], **more: Any) -> list[str]:
@@ -116,3 +117,14 @@ def test_what_is_refused_before_it_is_agreed_to_is_reported_with_its_place(
     monkeypatch.setattr(operations, "propose", propose)
     with pytest.raises(SpecError, match=rf"^{spec}:2:3: chains\.v: why$"):
         operate.apply(spec, huge=None, base=None, yes=False, as_json=False)
+
+
+def test_a_machine_of_which_it_is_not_known_that_it_has_come_is_told(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    functions = [{"name": name, "kind": "nat", "runs": "machine"} for name in ("fw", "nat")]
+    unsettled = {"fw": Unsettled("far", 32 * "1")}
+    record = Record("boot", plan={"functions": functions}, stopped=["fw", "nat"], unsettled=unsettled)
+    lines = status_lines(monkeypatch, capsys, functions=status._functions(record, None))
+    assert "function fw: fw (stopped, moved to far, which has not said that it has it)" in lines
+    assert "function nat: nat (stopped)" in lines
