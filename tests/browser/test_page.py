@@ -262,12 +262,15 @@ def test_a_graph_is_saved(page: Browser, tmp_path: Path) -> None:
 
 
 def test_a_legend_follows_a_change_between_dark_and_light(page: Browser) -> None:
-    first = "[...document.querySelectorAll('.u-marker')].map(e => e.style.border).find(each => each.includes('solid'))"
-    light = wait_until(lambda: page.evaluate(first))
-    page.view(1440, dark=True)
-    dark = wait_until(lambda: (now := page.evaluate(first)) != light and now)
-    page.view(1440, dark=False)
-    assert wait_until(lambda: (now := page.evaluate(first)) != dark and now) == light
+    marker = "[...document.querySelectorAll('.u-marker')].find(e => e.style.border.includes('solid'))"
+    wait_until(lambda: page.evaluate(f"{marker} !== undefined"))
+    colours = []
+    for dark in (False, True, False):
+        page.view(1440, dark=dark)
+        wait_until(lambda dark=dark: page.evaluate("matchMedia('(prefers-color-scheme: dark)').matches") is dark)  # type: ignore[misc]
+        # Of one element, so that nothing is drawn anew between the two.
+        colours.append(page.evaluate(f"getComputedStyle({marker}).borderTopColor"))
+    assert colours[0] == colours[2] != colours[1]
 
 
 def test_charts_are_saved(page: Browser) -> None:

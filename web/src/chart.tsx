@@ -26,6 +26,7 @@ function wordOf(unit: keyof Flow): string {
 }
 
 function plot({ unit, stacked, pairs }: Props, names: string[], box: HTMLElement): uPlot {
+	const shadeOf = (line: number) => `--s${(pairs ? Math.floor(line / 2) : line) % 7 + 1}`;
 	const axis = { stroke: () => colour("--soft"), grid: { stroke: () => colour("--line"), width: 1 }, ticks: { show: false } };
 	const word = wordOf(unit);
 	const ownOf = (plot: uPlot, series: number, at: number) => {
@@ -44,7 +45,7 @@ function plot({ unit, stacked, pairs }: Props, names: string[], box: HTMLElement
 			series: [
 				{ label: "time", value: (_, at) => (at === null ? "now" : `${at.toFixed(1)} s`) },
 				...names.map((label, i) => {
-					const name = `--s${(pairs ? Math.floor(i / 2) : i) % 7 + 1}`;
+					const name = shadeOf(i);
 					return {
 						label,
 						stroke: () => colour(name),
@@ -60,6 +61,13 @@ function plot({ unit, stacked, pairs }: Props, names: string[], box: HTMLElement
 			// Of stacked areas each is filled down to the one below, not through it.
 			bands: stacked ? names.slice(1).map((_, i) => ({ series: [i + 1, i + 2] as [number, number] })) : [],
 			cursor: { drag: { x: false, y: false } },
+			// A marker is made once: its colour is a name, so that it follows the scheme.
+			legend: {
+				markers: {
+					stroke: (_, series) => `var(${shadeOf(series - 1)})`,
+					fill: (_, series) => (stacked ? `color-mix(in srgb, var(${shadeOf(series - 1)}) 40%, transparent)` : ""),
+				},
+			},
 		},
 		[[], ...names.map(() => [])],
 		box,
@@ -125,7 +133,7 @@ export function Chart(props: Props) {
 			observer.disconnect();
 			made.destroy();
 		};
-	}, [key, dark]); // a legend has the colours that it was made with
+	}, [key]);
 
 	// A pixel is a tenth of a second or so: more often there is nothing new to see.
 	useEffect(() => chart.current?.setData(dataOf(props, names)), [Math.floor((last?.time ?? 0) / DRAW), key, dark]);
