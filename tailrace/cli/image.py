@@ -159,5 +159,6 @@ def _described(image: Image) -> dict[str, Any]:
         "made_of": image.made_of,
         "profile": image.profile or None,
         "programs": list(image.programs),
+        "drivers": None if image.drivers is None else list(image.drivers),
         "disk": str(image.disk) if image.disk.exists() else None,
     }

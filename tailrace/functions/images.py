@@ -63,6 +63,10 @@ _MODULES = (
     "vfio_pci",
     "vfio_iommu_type1",
 )
+DRIVERS = {"vhost-user": "virtio_net", "virtio": "virtio_net", "e1000e": "e1000e", "vmxnet3": "vmxnet3"}
+"""Linux's drivers for interfaces of machines."""
+DRIVER_FOR_PROGRAMS = "uio_pci_generic"
+"""Gives a device to DPDK's drivers."""
 _NETWORK_MODULES = ("tun", "8021q")
 """Of a router, whose routes are those of the kernel inside."""
 _DISK_RUN = f"tailrace-vnf,skeleton,--mode,poll,--core,0,--memory,64,--huge,--commands,{agent.COMMANDS}"
@@ -101,6 +105,8 @@ class Image:
     """Of how it is tuned inside (functions/guest); empty: not at all."""
     programs: tuple[str, ...] = ()
     """Programs of the host that it was built with, by name."""
+    drivers: tuple[str, ...] | None = None
+    """Which of DRIVERS its kernel has, and DRIVER_FOR_PROGRAMS; None: an earlier version built it, and nothing says."""
 
     @property
     def vmlinuz(self) -> Path:
@@ -125,6 +131,7 @@ class _Manifest:
     """SHA-256 of each file."""
     profile: str = ""
     programs: tuple[str, ...] = ()
+    drivers: tuple[str, ...] | None = None
 
 
 def images_folder() -> Path:
@@ -170,7 +177,7 @@ def image_in(folder: Path, build: str = "build it anew") -> Image:
     for file, digest in manifest.digests.items():
         if _digest(folder / file) != digest:
             raise Mistake(f"{folder / file}: is not what was built (cut short, or changed since); {build}")
-    return Image(folder, manifest.kernel, manifest.made_of, manifest.profile, manifest.programs)
+    return _image_of(folder, manifest)
 
 
 def machine_images() -> list[Image]:
@@ -337,10 +344,11 @@ def build_machine_image(
         vmlinuz = _member(archive, r"\./boot/vmlinuz-.*")
         modules = _modules(archive, (*_MODULES, *(_DISK_MODULES if disk else ())))
         network = _modules(archive, _NETWORK_MODULES)
+        drivers = _drivers(archive, modules)
     files |= {f"/lib/modules/{each}.ko": data for each, data in (modules | network).items()}
     for name, order in (("order", list(modules)), ("network", [each for each in network if each not in modules])):
         files[f"/lib/modules/{name}"] = "".join(f"/lib/modules/{each}.ko\n" for each in order).encode()
-    image = store(folder, package.stem, {"vmlinuz": vmlinuz, "initramfs": cpio(files)}, profile, programs)
+    image = store(folder, package.stem, {"vmlinuz": vmlinuz, "initramfs": cpio(files)}, profile, programs, drivers)
     if disk:
         with _unpacked(_package("grub-efi-amd64-bin")) as archive:
             _store_disk(image, _member(archive, r"\./usr/lib/grub/x86_64-efi/monolithic/grubx64\.efi"))
@@ -365,16 +373,28 @@ def _store_disk(image: Image, loader: bytes) -> None:
 
 
 def store(
-    folder: Path, kernel: str, files: Mapping[str, bytes], profile: str = "", programs: Sequence[str] = ()
+    folder: Path,
+    kernel: str,
+    files: Mapping[str, bytes],
+    profile: str = "",
+    programs: Sequence[str] = (),
+    drivers: Sequence[str] | None = None,
 ) -> Image:
     """Puts an image's files into its folder; it is one when the last of them, image.json, is there. Raises Failure."""
     for name, data in files.items():
         _write(folder / name, data)
     digests = {name: hashlib.sha256(data).hexdigest() for name, data in files.items()}
     made_of = hashlib.sha256(json.dumps([digests, profile], sort_keys=True).encode()).hexdigest()[:16]
-    manifest = _Manifest(_FORMAT, kernel, made_of, digests, profile, tuple(programs))
+    of_kernel = None if drivers is None else tuple(drivers)
+    manifest = _Manifest(_FORMAT, kernel, made_of, digests, profile, tuple(programs), of_kernel)
     _write(folder / "image.json", (json.dumps(asdict(manifest), indent=1) + "\n").encode())
-    return Image(folder, manifest.kernel, made_of, profile, manifest.programs)
+    return _image_of(folder, manifest)
+
+
+def _image_of(folder: Path, manifest: _Manifest) -> Image:
+    return Image(
+        folder, manifest.kernel, manifest.made_of, manifest.profile, manifest.programs, drivers=manifest.drivers
+    )
 
 
 def _write(path: Path, data: bytes) -> None:
@@ -477,6 +497,13 @@ def _modules(archive: tarfile.TarFile, names: Iterable[str]) -> dict[str, bytes]
     for name in names:
         add(name)
     return wanted
+
+
+def _drivers(archive: tarfile.TarFile, modules: Iterable[str]) -> list[str]:
+    """The drivers of machines' interfaces that a kernel has: as one of these modules, or in itself."""
+    inside = _member(archive, r"\./(usr/)?lib/modules/[^/]+/modules\.builtin").decode().split()
+    has = {*modules, *(Path(each).stem.replace("-", "_") for each in inside)}
+    return sorted({*DRIVERS.values(), DRIVER_FOR_PROGRAMS} & has)
 
 
 def cpio(files: Mapping[str, bytes | str]) -> bytes:

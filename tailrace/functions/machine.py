@@ -41,7 +41,7 @@ from tailrace.functions.domain import (
     machine_id,
 )
 from tailrace.functions.guest_tuning import kernel_arguments, tune
-from tailrace.functions.images import DEFAULT, Image, images_folder, machine_image
+from tailrace.functions.images import DEFAULT, DRIVER_FOR_PROGRAMS, DRIVERS, Image, images_folder, machine_image
 from tailrace.functions.names import outer_name
 from tailrace.functions.namespace import network_commands
 from tailrace.functions.priority import follow, priority_range, priority_words
@@ -177,6 +177,25 @@ class InMachine(Starter):
             check_beginning(Path(image))
         else:
             check_disk(Path(image), user, _by_name(settings).get("firmware"), whole=False)
+
+    def check_drivers(self, image: str | None, interfaces: Sequence[str], driver: str) -> None:
+        name = image or DEFAULT
+        try:
+            found = machine_image(name)
+        except Mistake:  # check_image() says so
+            return
+        if found.drivers is None:
+            return
+        for interface in interfaces or (VHOST_USER,):
+            if passed_through(interface):
+                continue  # nothing here says what drives the device
+            wanted = DRIVERS[interface] if driver == "linux" else DRIVER_FOR_PROGRAMS
+            if wanted not in found.drivers:
+                otherwise = ", or use `driver: dpdk`" if driver == "linux" else ""
+                raise Mistake(
+                    f"{interface}: the kernel of the image {name!r} ({found.kernel}) has no driver {wanted}; `tailrace "
+                    f"image build stock --kernel stock`, and name that image (`image: stock`){otherwise}"
+                )
 
     def check_files(self, settings: Sequence[str]) -> None:
         path = _by_name(settings).get("user-data")

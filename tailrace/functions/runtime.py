@@ -288,6 +288,11 @@ class Starter(Runtime, ABC):
         Failure, Mistake with the cure."""
         del kind, image, settings
 
+    def check_drivers(self, image: str | None, interfaces: Sequence[str], driver: str) -> None:
+        """Whether an image of Tailrace's own has drivers for what a guest sees as its ports, whose they are as
+        `driver` says. Raises Mistake with the cure."""
+        del image, interfaces, driver
+
     def check_files(self, settings: Sequence[str]) -> None:
         """Whether the other files that a spec names are there. Raises Mistake, which begins with the key."""
         del settings

@@ -30,6 +30,7 @@ def look_for_images(plan: Plan, names: Collection[str]) -> list[str]:
                 STARTERS[each.runs].check_image_file(each.kind, each.image, each.settings)
             else:
                 STARTERS[each.runs].check_image(each.kind, each.image, each.settings)
+    _check_drivers(plan, names, lacks)
     return [f"not checked whether a {runtime} starts here, nor its image: {why}" for runtime, why in lacks.items()]
 
 
@@ -43,6 +44,18 @@ def check_images(plan: Plan, names: Collection[str]) -> None:
     for each in wanted:
         with _about_image(each):
             STARTERS[each.runs].check_whole_image(each.kind, each.image, each.settings)
+    _check_drivers(plan, names)
+
+
+def _check_drivers(plan: Plan, names: Collection[str], lacks: Collection[str] = ()) -> None:
+    """Finds interfaces that an image of Tailrace's own has no driver for; not of runtimes that this machine lacks, nor
+    of images of somebody else's. Raises Refused."""
+    for each in plan.started:
+        if each.name in names and each.kind is not None and not each.arrives and each.runs not in lacks:
+            try:
+                STARTERS[each.runs].check_drivers(each.image, each.interfaces, each.driver)
+            except Mistake as mistake:
+                raise Refused(f"functions.{each.function}.interface: {mistake}") from None
 
 
 def _check_files(plan: Plan, names: Collection[str]) -> None:

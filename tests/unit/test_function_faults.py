@@ -21,7 +21,7 @@ from tailrace.cli import main
 from tailrace.errors import Failure, Mistake, Refused
 from tailrace.functions import container, disks, machine, rootless
 from tailrace.functions.container import InContainer
-from tailrace.functions.images import import_root, podman_has
+from tailrace.functions.images import import_root, podman_has, store
 from tailrace.functions.machine import InMachine
 from tailrace.functions.runtime import Instance
 from tailrace.node import images
@@ -377,6 +377,44 @@ def test_an_image_that_is_missing_is_named_before_anything_starts(
     made = plan_in(tmp_path, f"one: {{{function}}}", "one")
     for find in (images.check_images, images.look_for_images):
         with pytest.raises(Refused, match=f"functions.one.image: .*{said}"):
+            find(made, ["one"])
+        find(made, [])
+
+
+@pytest.mark.parametrize("named", ["", ", image: tailrace"], ids=["its own", "by name"])
+@pytest.mark.parametrize(
+    ("words", "drivers", "said"),
+    [
+        ("interface: e1000e, driver: linux", ("uio_pci_generic", "virtio_net"), "e1000e: .* has no driver e1000e; .*"),
+        ("interface: [virtio, vmxnet3], driver: linux", ("virtio_net",), "vmxnet3: .*--kernel stock.*driver: dpdk"),
+        ("driver: linux", (), "vhost-user: .* no driver virtio_net"),
+        ("interface: e1000e", ("e1000e",), "e1000e: .* no driver uio_pci_generic"),
+        ("interface: e1000e, driver: linux", ("e1000e",), None),
+        ("interface: e1000e", ("uio_pci_generic",), None),
+        ("interface: e1000e, driver: linux", None, None),
+    ],
+)
+def test_an_interface_that_the_images_kernel_cannot_drive_is_refused_before_a_boot(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    words: str,
+    drivers: tuple[str, ...] | None,
+    said: str | None,
+    named: str,
+) -> None:
+    monkeypatch.setenv("TAILRACE_IMAGES", str(tmp_path))
+    monkeypatch.setattr(os, "geteuid", lambda: 0)
+    for check in ("check", "check_by_looking"):
+        monkeypatch.setattr(InMachine, check, lambda _: None)
+    (tmp_path / "tailrace").mkdir()
+    files = {"vmlinuz": b"kernel", "initramfs": b"files"}
+    store(tmp_path / "tailrace", "linux-image-6.1", files, drivers=drivers)
+    made = plan_in(tmp_path, f"one: {{kind: skeleton, runs: machine, {words}{named}}}", "one")
+    for find in (images.check_images, images.look_for_images):
+        if said is None:
+            find(made, ["one"])
+            continue
+        with pytest.raises(Refused, match=f"^functions.one.interface: {said}"):
             find(made, ["one"])
         find(made, [])
 

@@ -345,6 +345,23 @@ def test_an_image_that_was_changed_is_refused(tmp_path: Path, monkeypatch: pytes
         images.machine_image("other")
 
 
+def test_an_image_says_which_drivers_its_kernel_has() -> None:
+    """As modules that it was built with, or in the kernel itself."""
+    data = io.BytesIO()
+    with tarfile.open(fileobj=data, mode="w") as archive:
+        text = b"kernel/drivers/net/virtio_net.ko\nkernel/drivers/net/ethernet/intel/e1000/e1000.ko\n"
+        entry = tarfile.TarInfo("./lib/modules/6.1.0/modules.builtin")
+        entry.size = len(text)
+        archive.addfile(entry, io.BytesIO(text))
+    data.seek(0)
+    with tarfile.open(fileobj=data) as archive:
+        assert images._drivers(archive, ["vmxnet3", "uio", "uio_pci_generic"]) == [
+            "uio_pci_generic",
+            "virtio_net",
+            "vmxnet3",
+        ]
+
+
 @pytest.mark.parametrize("name", ["../own", "a/b", ".own", "", "disks", "packages", "own.qcow2", "x" * 65])
 def test_what_is_no_images_name_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
     """Before anything is made by it, beside the images or elsewhere."""
