@@ -281,7 +281,7 @@ class SimulatedTester:
 
 
 @pytest.mark.parametrize("loss", [0.0, 1.5e-5])
-def test_a_cell_has_a_no_loss_rate_only_if_its_trial_bore_it_out(
+def test_a_cell_has_a_no_loss_rate_only_if_its_trial_confirmed_it(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, loss: float
 ) -> None:
     """By the rule that `measure latency` has: its attempts are kept, and the cell is the last."""

@@ -538,7 +538,7 @@ def test_a_no_loss_rate_of_format_5_was_confirmed_only_where_its_trial_lost_noth
     assert [(each.no_loss_pps, each.searched) for each in cell.rounds] == [(None, chain.searched)]
 
 
-def test_the_medians_of_a_cell_of_format_5_are_of_the_rounds_that_bore_a_rate_out() -> None:
+def test_the_medians_of_a_cell_of_format_5_are_of_the_rounds_that_confirmed_a_rate() -> None:
     rounds = [
         {"round": number, "trial": f"gone-{number}", "no_loss_pps": pps, "loss_ratio": lost, "sent_ratio": sent}
         for number, pps, lost, sent in ((1, 1e6, 0, 1.0), (2, 2e6, 0.1, 1.0), (3, 4e6, 0, 0.5), (4, 3e6, 0, None))
