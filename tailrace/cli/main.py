@@ -427,7 +427,9 @@ def dashboard(
     ] = False,
     alarms: Annotated[
         Path | None,
-        typer.Option(metavar="FILE", help="What is an alarm, and who is notified (YAML, docs/dashboard.md). Default: all."),
+        typer.Option(
+            metavar="FILE", help="What is an alarm, and who is notified (YAML, docs/dashboard.md). Default: all."
+        ),
     ] = None,
     record: Annotated[
         Path | None, typer.Option(metavar="FILE", help="Record what the page shows, to be replayed there.")
