@@ -7,8 +7,6 @@ import os
 import signal
 import struct
 import subprocess
-import threading
-from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -16,8 +14,7 @@ from front_end import RECEIVES, SENDS, SET_VRING_ENABLE, FrontEnd, fill
 from guest_pair import GuestPair
 from running_switch import RunningSwitch
 
-TIMES = 10
-MESSAGES = 64
+PAIRS = 8
 
 
 def woken_by(descriptor: int) -> FrontEnd:
@@ -29,56 +26,57 @@ def woken_by(descriptor: int) -> FrontEnd:
     return guest
 
 
-def end_while_it_is_woken_for(switch: RunningSwitch, pair: GuestPair, call: int) -> None:
-    """Tell the switch to end, with messages to be read for each of which it takes a ring from its workers and would
-    wake the guest; the descriptor for that is full, and made blocking again and again, whatever the switch makes it."""
-    over = threading.Event()
-    allowed = sorted(os.sched_getaffinity(0))
-    mine, its = allowed[0], allowed[-1]
+@pytest.fixture
+def blocking(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A file: once it has a byte that is not 0, eventfds block in the switch, whatever that makes them."""
+    library, file = tmp_path / "blocking_eventfd.so", tmp_path / "blocking"
+    source = Path(__file__).parent / "blocking_eventfd.c"
+    subprocess.run(["gcc", "-Wall", "-Werror", "-shared", "-fPIC", "-D_GNU_SOURCE", "-o", library, source], check=True)
+    file.write_bytes(b"\0")
+    for name, value in (
+        ("LD_PRELOAD", str(library)),
+        ("BLOCKING_EVENTFD", str(file)),
+        ("ASAN_OPTIONS", "verify_asan_link_order=0"),
+    ):
+        monkeypatch.setenv(name, value)
+    return file
 
-    def make_it_block() -> None:
-        os.sched_setaffinity(0, {mine})
-        with suppress(PermissionError):  # ahead of whatever else is at work there
-            os.sched_setscheduler(0, os.SCHED_FIFO if mine != its else os.SCHED_OTHER, os.sched_param(mine != its))
-        while not over.is_set():
-            os.set_blocking(call, True)
 
-    blocker = threading.Thread(target=make_it_block)
+def test_no_guest_keeps_the_switch_from_ending(
+    asan_binaries: Path, tmp_path: Path, blocking: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whoever takes a ring from its workers, as where a port is closed, writes to its guest's descriptor, and is
+    watched over until the last port is closed.
+
+    Each guest is woken by a descriptor that is full and blocks. It asks for its rings to be taken and given back, so
+    that there is something to wake it for, at the moment when the switch ends. Waking all of them takes longer than
+    the rest of the end, so that a watchdog that ended before the ports were closed would leave the last of them
+    waiting for ever."""
+    call = os.eventfd(0)
+    switch = RunningSwitch(
+        asan_binaries / "switch/tailrace-switch", tmp_path, "--idle", "sleep", "--idle-after-us", "100"
+    )
+    for name in ("LD_PRELOAD", "BLOCKING_EVENTFD", "ASAN_OPTIONS"):
+        monkeypatch.delenv(name)
+    pairs = [GuestPair(switch, (f"left{number}", f"right{number}"), lambda: woken_by(call)) for number in range(PAIRS)]
+    for pair in pairs:
+        pair.exchange()
     switch.control.close()
     with switch.held_up():
-        for thread in Path(f"/proc/{switch.process.pid}/task").iterdir():
-            os.sched_setaffinity(int(thread.name), {its})
+        with blocking.open("r+b") as file:
+            file.write(b"\1")
         fill(call)
         switch.process.send_signal(signal.SIGTERM)
-        for guest in pair.guests:
-            for number in range(MESSAGES):
-                ring = (RECEIVES, SENDS)[number % 2]
+        for guest in (each for pair in pairs for each in pair.guests):
+            for ring in (RECEIVES, SENDS, RECEIVES, SENDS):
                 guest.send_message(SET_VRING_ENABLE, struct.pack("<II", ring, 1))
-        blocker.start()
     try:
         assert switch.process.wait(60) == 0
     except subprocess.TimeoutExpired:
         switch.process.kill()
         switch.process.wait()
         pytest.fail("the switch has not ended in 60 s")
-    finally:
-        over.set()
-        blocker.join()
     assert "Sanitizer" not in switch.log.read_text()
-
-
-def test_no_guest_keeps_the_switch_from_ending(asan_binaries: Path, tmp_path: Path) -> None:
-    """Whoever closes a port writes to its guest's descriptor as a worker does, and is watched over as one until the
-    last port is closed. A guest can block it only between two system calls of the switch, so there are many tries."""
-    for number in range(TIMES):
-        folder = tmp_path / str(number)
-        folder.mkdir()
-        call = os.eventfd(0)
-        switch = RunningSwitch(
-            asan_binaries / "switch/tailrace-switch", folder, "--idle", "sleep", "--idle-after-us", "100"
-        )
-        pair = GuestPair(switch, ("bad", "peer"), lambda call=call: woken_by(call))  # type: ignore[misc]
-        pair.exchange()
-        end_while_it_is_woken_for(switch, pair, call)
+    for pair in pairs:
         pair.end()
-        os.close(call)
+    os.close(call)
