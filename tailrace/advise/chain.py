@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from tailrace.advise.machine import PARAMETERS, Machine
-from tailrace.advise.model import ONE_COPY, TWO_COPIES, Limit, line_mpps, memory, mpps_of, poller
+from tailrace.advise.model import ONE_COPY, TWO_COPIES, Limit, direct_mpps, line_mpps, memory, pcie_ns, poller
 
 VHOST_USER, SR_IOV, HYBRID = "vhost-user", "sr-iov", "hybrid"
 INTERFACES = (VHOST_USER, SR_IOV, HYBRID)
@@ -155,12 +155,12 @@ def _by_card(machine: Machine, frame: int, inner: int) -> Iterator[Limit]:
     """Of a chain whose ends, and so many hops inside, are on virtual functions."""
     # In from the wire and out to it is one frame of the card's; a hop inside the card is two.
     handled, crossings = 1 + 2 * inner, 1 + inner
-    yield Limit("the functions' cores", 1e3 / _time(machine, "direct", frame))
+    yield Limit("the functions' cores", direct_mpps(machine, frame))
     what = f"the card's frame rate, {handled} for each frame" if handled > 1 else "the card's frame rate"
     yield Limit(what, machine["card_mpps"] / handled)
     yield Limit(
         f"PCIe, crossed {crossings} times each way" if crossings > 1 else "PCIe",
-        mpps_of(machine["pcie_gbps"], frame) / crossings,
+        1e3 / pcie_ns(machine, frame) / crossings,
     )
 
 

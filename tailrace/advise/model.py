@@ -2,16 +2,19 @@
 
 Rates are of all functions together, as the published tables have them: each function counts what it forwards. Frames
 are with FCS; their bytes without it. Sources: the Ethernet MAC (IEEE 802.3: preamble and gap, 20 bytes); "SR-IOV for
-NFV solutions" (Intel, 2017): east/west, every hop of virtual functions crosses PCIe twice.
+NFV solutions" (Intel, 2017): east/west, every hop of virtual functions crosses PCIe twice; R. Neugebauer et al.,
+"Understanding PCIe performance for end host networking", SIGCOMM 2018, section 3: what a frame takes of PCIe.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
 from tailrace.advise.machine import Machine
+from tailrace.resources.pcie_link import AROUND, USUAL_PAYLOAD
 
 Traffic = Literal["north-south", "east-west", "stack-netperf"]
 Interface = Literal["virtio", "vhost-user", "sr-iov"]
@@ -26,6 +29,10 @@ buffer of their own, and out of it."""
 RING, BESIDE = 256, 256
 """Entries of a virtqueue as QEMU makes it (virtio-net, rx_queue_size); bytes that a copy into one touches beside the
 frame's: those of DPDK's mbuf (128), of the descriptor and of the rings on either side (a cache line each)."""
+READ, DESCRIPTOR, DESCRIPTORS = 512, 32, 4
+"""The most bytes that a card asks for at once (Max_Read_Request_Size, the specification's default); bytes of a
+descriptor that it writes back for a frame that it received, and how many of these a packet has (XL710, with DPDK's
+driver)."""
 
 
 @dataclass(frozen=True)
@@ -94,6 +101,21 @@ def poller(machine: Machine, frame: int, guests: int) -> Limit:
     return Limit("the core that polls the card", _each(fixed, machine["poller_byte_ns"], frame))
 
 
+def pcie_ns(machine: Machine, frame: int) -> float:
+    """How long PCIe has to do with a frame that crosses it each way once. The way from the card to memory is the fuller
+    one: it has the frames that come, the requests for those that go, and descriptors."""
+    data = frame - FCS
+    written = data + AROUND * math.ceil(data / USUAL_PAYLOAD)
+    beside = AROUND * math.ceil(data / READ) + DESCRIPTOR + AROUND / DESCRIPTORS
+    return 8 * (written + beside) / machine["pcie_gbps"]
+
+
+def direct_mpps(machine: Machine, frame: int) -> float:
+    """Frames a second, in millions, of a function on a virtual function of the card: it has one queue, whose frames
+    cross PCIe one after the other."""
+    return 1e3 / (machine["direct_ns"] + pcie_ns(machine, frame))
+
+
 def memory(machine: Machine, frame: int, touches: int) -> Iterator[Limit]:
     """What memory carries if each byte of a frame is read or written so many times, none of it out of a cache."""
     if "memory_gbps" in machine:
@@ -101,19 +123,17 @@ def memory(machine: Machine, frame: int, touches: int) -> Iterator[Limit]:
 
 
 def _direct(machine: Machine, cell: Cell) -> Iterator[Limit]:
-    core = _each(machine["direct_ns"], machine["direct_byte_ns"], cell.frame)
-    yield Limit("the functions' cores", core * cell.functions)
+    yield Limit("the functions' cores", direct_mpps(machine, cell.frame) * cell.functions)
     yield Limit("the card's frame rate", machine["card_mpps"])
     yield Limit("the link", line_mpps(machine, cell.frame))
-    yield Limit("PCIe", mpps_of(machine["pcie_gbps"], cell.frame))
+    yield Limit("PCIe", 1e3 / pcie_ns(machine, cell.frame))
 
 
 def _card_switch(machine: Machine, cell: Cell) -> Iterator[Limit]:
     """A hop leaves one function and enters the next by the card: it handles the frame twice."""
-    core = _each(machine["direct_ns"], machine["direct_byte_ns"], cell.frame)
-    yield Limit("the functions' cores", core * cell.functions)
+    yield Limit("the functions' cores", direct_mpps(machine, cell.frame) * cell.functions)
     yield Limit("the card's frame rate, twice for each hop", machine["card_mpps"] / 2)
-    yield Limit("PCIe, which each hop crosses both ways", mpps_of(machine["pcie_gbps"], cell.frame))
+    yield Limit("PCIe, which each hop crosses both ways", 1e3 / pcie_ns(machine, cell.frame))
 
 
 def _switched(machine: Machine, cell: Cell) -> Iterator[Limit]:

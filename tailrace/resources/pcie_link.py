@@ -14,7 +14,8 @@ from tailrace.kernel.tree import Tree
 
 USUAL_PAYLOAD = 256
 """Bytes in a packet, where the configuration space cannot be read."""
-_AROUND = 24
+AROUND = 24
+"""Bytes around the data of a packet, or of a request for data."""
 _LINK_LAYER = 57.88 / 62.96
 """What acknowledgements and flow control leave of a link."""
 #: From this many GT/s on: the part of the bits that are no encoding. 8b/10b, 128b/130b, flits with their own checks.
@@ -44,7 +45,7 @@ class PcieLink:
     def effective_gbps(self) -> float:
         """Gbit/s of data one way in packets of the most bytes, beside what the link says of itself."""
         payload = self.payload or USUAL_PAYLOAD
-        return self.gbps * _LINK_LAYER * payload / (payload + _AROUND)
+        return self.gbps * _LINK_LAYER * payload / (payload + AROUND)
 
     @property
     def slowed(self) -> bool:

@@ -15,10 +15,11 @@ from tailrace.advise.calibrate import check, fit, interpolated, middle, percenti
 from tailrace.advise.chain import Chain, answers, changes, turning_points
 from tailrace.advise.learn import learn, read_measured
 from tailrace.advise.machine import PARAMETERS, Machine, read_machine, show_machine
-from tailrace.advise.model import Cell, Interface, Traffic, limits, line_mpps, poller
+from tailrace.advise.model import Cell, Interface, Traffic, direct_mpps, limits, line_mpps, pcie_ns, poller
 from tailrace.advise.table import COLUMNS, read_table
 from tailrace.cli.main import app
 from tailrace.errors import Mistake
+from tailrace.resources.pcie_link import AROUND, USUAL_PAYLOAD, PcieLink
 from tailrace.results import RunFolder
 from tailrace.results.findings import ThroughputFinding
 
@@ -45,6 +46,25 @@ def advise(*words: str | Path, status: int = 0) -> str:
 
 def test_the_link_carries_what_ethernet_says() -> None:
     assert line_mpps(PUBLISHED, 64) == pytest.approx(40e3 / (84 * 8))
+
+
+@pytest.mark.parametrize(
+    ("frame", "written"),
+    [
+        (64, 60 + 24 + 24 + 38),
+        (256, 252 + 24 + 24 + 38),
+        (512, 508 + 2 * 24 + 24 + 38),
+        (1518, 1514 + 6 * 24 + 3 * 24 + 38),
+    ],
+)
+def test_a_frame_crosses_pcie_with_what_is_around_it(frame: int, written: int) -> None:
+    assert pcie_ns(PUBLISHED, frame) == pytest.approx(8 * written / PUBLISHED["pcie_gbps"])
+    assert direct_mpps(PUBLISHED, frame) == pytest.approx(1e3 / (PUBLISHED["direct_ns"] + pcie_ns(PUBLISHED, frame)))
+
+
+def test_pcie_carries_no_more_than_its_link_leaves() -> None:
+    link = PcieLink(8.0, 8, 8.0, 8, USUAL_PAYLOAD)
+    assert PUBLISHED["pcie_gbps"] < link.effective_gbps * (USUAL_PAYLOAD + AROUND) / USUAL_PAYLOAD
 
 
 @pytest.mark.parametrize(
