@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+import shutil
 import time
 from collections.abc import Mapping
 from dataclasses import replace
@@ -308,6 +309,25 @@ def test_a_group_with_a_device_that_linux_uses(tmp_path: Path, state: State) -> 
     assert whys(raised) == [Why.SHARED_GROUP]
     assert undo(state, kernel, Card()) == []
     assert files(kernel) == before
+
+
+def test_a_function_in_the_no_iommu_mode_of_vfio(kernel: SriovKernel, state: State) -> None:
+    """Whoever has bound it so: it stays as it is."""
+    kernel.write(f"{ROOT}/{CARD}/sriov_numvfs", "2")
+    group = kernel.at(f"{ROOT}/{function_at(0)}/iommu_group").resolve()
+    (group / "name").write_text("vfio-noiommu\n")
+    before = files(kernel)
+    with pytest.raises(FunctionsRefused, match="load vfio without enable_unsafe_noiommu_mode") as raised:
+        take_functions(state, planned(0), kernel, Card())
+    assert whys(raised) == [Why.NO_IOMMU]
+    assert files(kernel) == before and state.record.things == []
+
+
+def test_a_card_that_linux_has_no_interface_of(kernel: SriovKernel, state: State) -> None:
+    shutil.rmtree(kernel.at(f"{ROOT}/{CARD}/net"))
+    with pytest.raises(FunctionsRefused, match=r"no Linux interface \(its driver: igb\); bind it to its own") as raised:
+        check_functions(state, planned(0), kernel)
+    assert whys(raised) == [Why.NO_INTERFACE]
 
 
 def test_a_driver_that_refuses_is_named_with_each_of_its_words(kernel: SriovKernel, state: State) -> None:
