@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections import Counter
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
@@ -13,11 +14,12 @@ from pydantic import ValidationError
 
 from tailrace.cli import commands, complete
 from tailrace.cli.options import DEFAULT_RUNS, HugeOption, JsonOption, RepeatOption, RunsOption
-from tailrace.cli.output import run_command
+from tailrace.cli.output import print_json, print_line, run_command
+from tailrace.cli.table import PlainTable, print_table
 from tailrace.errors import Mistake
 from tailrace.fabric.kinds import MATRIX_KINDS
-from tailrace.measure.matrix import PATTERNS, MatrixRun, done, left, pages, placements, seconds
-from tailrace.measure.matrix_stacks import way_seconds, ways_left
+from tailrace.measure.matrix import PATTERNS, Cell, MatrixRun, done, left, pages, placements, seconds
+from tailrace.measure.matrix_stacks import Way, way_seconds, ways_left
 from tailrace.measure.progress import Reporter
 from tailrace.measure.session import Request, run_own
 from tailrace.node.claiming import claim_placements
@@ -39,6 +41,7 @@ class MatrixOptions:
     runs: Path
     huge: bool
     as_json: bool
+    dry_run: bool = False
 
 
 def matrix(
@@ -109,6 +112,13 @@ def matrix(
     repeat: RepeatOption = 1,
     runs: RunsOption = DEFAULT_RUNS,
     huge: HugeOption = True,
+    dry_run: Annotated[
+        bool,
+        typer.Option(
+            "--dry-run",
+            help="Print what would be measured, and what this machine cannot have and why; do nothing.",
+        ),
+    ] = False,
     as_json: JsonOption = False,
 ) -> None:
     """Measure fabrics by kind of port, pattern (RFC 8204), number of functions and frame size.
@@ -121,6 +131,7 @@ def matrix(
     sudo tailrace measure matrix --fabrics tailrace,ovs-dpdk --interfaces vhost-user --runs-in machine
     sudo tailrace measure matrix examples/study.yaml --card ens1f0,ens1f1 --outside ens2f0,ens2f1
     sudo tailrace measure matrix --resume runs/2026-11-21-143005-matrix
+    tailrace measure matrix examples/study.yaml --dry-run
 
     P is an end outside the machine (a veth in a private network namespace stands for a NIC), V a function. Each cell is
     kept when it is done, so --resume measures only missing and failed cells. With --repeat the whole matrix is
@@ -137,7 +148,7 @@ def matrix(
         "rate": rate, "duration": duration, "card": card, "outside": outside, "runs_in": runs_in, "stacks": stacks,
         "messages": messages,
     }  # fmt: skip
-    options = MatrixOptions(changes, repeat, runs, huge, as_json)
+    options = MatrixOptions(changes, repeat, runs, huge, as_json, dry_run)
 
     def call() -> int:
         if resume is None:
@@ -201,17 +212,19 @@ def _run(request: Request, test: Matrix, options: MatrixOptions, known: Collecti
     ways, refused_ways = ways_left(test, known, request.repeat)
     wanted = list({cell.name: cell for cell in chain.from_iterable(rounds)}.values())
     joining = list(dict.fromkeys(chain.from_iterable(ways)))
+    cannot = {cell.name: reason for cell, reason in refused} | {way.case: reason for way, reason in refused_ways}
     if not wanted and not joining and request.resume is None:
-        reasons = dict.fromkeys(reason for _, reason in (*refused, *refused_ways))
-        raise Mistake(f"this machine can have no cell: {'; '.join(reasons)}")
-    commands.needs_root("measure matrix")
-    places = [*placements(wanted), *(way.placed() for way in joining)]
+        raise Mistake(f"this machine can have no cell: {'; '.join(dict.fromkeys(cannot.values()))}")
     total = seconds(rounds, test) + way_seconds(test) * sum(map(len, ways))
-    cannot = len(refused) + len(refused_ways)
-    cannot_words = f"; {cannot} more are not possible here" if cannot else ""
+    cannot_words = f"; {len(cannot)} more are not possible here" if cannot else ""
     between = f" and {len(joining)} ways between TCP stacks" if joining else ""
     many = f"{len(wanted)} cells{between}" + (f" in {request.repeat} rounds" if request.repeat > 1 else "")
-    commands.say([f"{many}, about {round(total / 60) or 1} min{cannot_words}"], as_json=options.as_json)
+    headline = f"{many}, about {round(total / 60) or 1} min{cannot_words}"
+    if options.dry_run:
+        return _show(headline, wanted, joining, cannot, total, as_json=options.as_json)
+    commands.needs_root("measure matrix")
+    places = [*placements(wanted), *(way.placed() for way in joining)]
+    commands.say([headline], as_json=options.as_json)
 
     def work(launcher: Launcher, into: RunFolder, report: Reporter) -> None:
         write_atomically(into.path / PLAN, test.model_dump_json(indent=1) + "\n")
@@ -229,3 +242,36 @@ def _run(request: Request, test: Matrix, options: MatrixOptions, known: Collecti
         total,
         as_json=options.as_json,
     )
+
+
+def _show(
+    headline: str,
+    wanted: Sequence[Cell],
+    joining: Sequence[Way],
+    cannot: Mapping[str, str],
+    total: float,
+    *,
+    as_json: bool,
+) -> int:
+    """Prints what would be measured, and what cannot be, by the reason. Returns 0."""
+    if as_json:
+        names = [each.name for each in wanted], [each.name for each in joining]
+        print_json({"cells": names[0], "stacks": names[1], "seconds": round(total), "not_here": dict(cannot)})
+        return 0
+    commands.say([headline], as_json=False)
+    measured: dict[tuple[str, str], list[str]] = {}
+    for cell in wanted:
+        measured.setdefault((cell.kind.name, cell.interface), []).append(cell.pattern)
+    found = PlainTable("fabric", "interface", "cells", "patterns")
+    for (fabric, interface), patterns in measured.items():
+        found.add_row(fabric, interface, str(len(patterns)), ", ".join(dict.fromkeys(patterns)))
+    for way in joining:
+        found.add_row(way.name, "a TCP stack at each end")
+    print_table(found)
+    if cannot:
+        missing = PlainTable("not here", "why")
+        for reason, count in Counter(cannot.values()).items():
+            missing.add_row(str(count), reason)
+        print_line("")
+        print_table(missing)
+    return 0

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import re
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
@@ -15,7 +17,10 @@ from pydantic import ValidationError
 from run_folders import add
 from simulated_device import SimulatedDevice
 from tester_results import result, stream
+from typer.testing import CliRunner
 
+from tailrace.cli import commands
+from tailrace.cli.main import app
 from tailrace.cli.matrix import PLAN, MatrixOptions, _resume
 from tailrace.errors import Failure, Mistake
 from tailrace.functions.machine import InMachine
@@ -415,3 +420,24 @@ def test_a_resume_that_is_refused_changes_nothing(tmp_path: Path, monkeypatch: p
     with hold_run(tmp_path / "state"), pytest.raises(Mistake):
         _resume(folder.path, MatrixOptions({}, 1, tmp_path, huge=False, as_json=True))
     assert {path: path.read_bytes() for path in folder.path.rglob("*") if path.is_file()} == before
+
+
+def test_a_dry_run_says_what_there_is_and_why_not_the_rest(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(the_stand, "usable_cpus", lambda: Usable([Cpu(number, core=number) for number in range(2)]))
+    changed = dict(the_matrix.MATRIX_KINDS)
+    changed["direct"] = replace(changed["direct"], installed=lambda: None)
+    monkeypatch.setattr(the_matrix, "MATRIX_KINDS", changed)
+    monkeypatch.setattr(commands, "needs_root", lambda *_: pytest.fail("it does nothing"))
+    words = ["--fabrics", "direct,card", "--interfaces", "vhost-user,passthrough", "--patterns", "VV", "--frames", "64"]
+    words = ["measure", "matrix", *words, "--dry-run", "--runs", str(tmp_path / "runs")]
+    done = CliRunner().invoke(app, [*words, "--json"])
+    document = json.loads(done.output)
+    assert (document["cells"], document["stacks"]) == (["direct-vhost-user-VV-64"], []) and document["seconds"] > 0
+    assert sorted(document["not_here"]) == [
+        "card-passthrough-VV-64", "card-vhost-user-VV-64", "direct-passthrough-VV-64",
+    ]  # fmt: skip
+    said = CliRunner().invoke(app, words).output
+    assert "1 cells, about 1 min; 3 more are not possible here" in said
+    assert re.search(r"direct +vhost-user +1 +VV", said)
+    assert re.search(r"1 +card: no card is named; expected --card NAME", said)
+    assert list(tmp_path.iterdir()) == []
