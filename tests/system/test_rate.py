@@ -47,7 +47,7 @@ PAIRS = {"chains": {"x": {"from": "a", "through": [], "to": "b"}, "y": {"from": 
 def test_a_port_sends_no_more_than_its_rate_and_nothing_is_lost(asan_binaries: Path, tmp_path: Path) -> None:
     with watched_switch(asan_binaries, tmp_path, "abcd", PAIRS) as watched:
         limit(watched, "a", {"max": 40 * MEGABIT})
-        found = send(watched, 3.0, ("ab", 60_000), ("ba", 5_000), ("cd", 40_000))
+        found = send(watched, 2.0, ("ab", 60_000), ("ba", 5_000), ("cd", 40_000))
         assert kept(found["ab"], 40 * MEGABIT)
         assert all(each["lost"] == 0 for each in found.values())
         # Those without a limit are not held back by it.
@@ -55,7 +55,7 @@ def test_a_port_sends_no_more_than_its_rate_and_nothing_is_lost(asan_binaries: P
         assert not watched.drops("a", "b", "c", "d")
 
         limit(watched, "a", {"packets": 4_000})
-        found = send(watched, 3.0, ("ab", 60_000))
+        found = send(watched, 2.0, ("ab", 60_000))
         assert kept(found["ab"], 4_000 * FRAME * 8)
         assert found["ab"]["lost"] == 0
 
@@ -67,7 +67,7 @@ def test_a_port_sends_no_more_than_its_rate_and_nothing_is_lost(asan_binaries: P
 def test_a_port_is_sent_no_more_than_its_rate(asan_binaries: Path, tmp_path: Path) -> None:
     with watched_switch(asan_binaries, tmp_path, "abcd", PAIRS) as watched:
         limit(watched, "b", {"to": {"max": 40 * MEGABIT}})
-        found = send(watched, 3.0, ("ab", 60_000), ("ba", 40_000), ("cd", 5_000))
+        found = send(watched, 2.0, ("ab", 60_000), ("ba", 40_000), ("cd", 5_000))
         assert kept(found["ab"], 40 * MEGABIT)
         assert all(each["lost"] == 0 for each in found.values())
         assert bits(found["ba"]) > UNLIMITED
@@ -79,7 +79,7 @@ def test_a_limited_receiver_is_divided_by_share(asan_binaries: Path, tmp_path: P
     chains = {"one": {"from": "a", "to": "c", **udp}, "two": {"from": "b", "to": "c", **udp}}
     with watched_switch(asan_binaries, tmp_path, "abc", {"chains": chains}) as watched:
         watched.switch.patch(ports={"a": {"rate": {"share": 3}}, "c": {"rate": {"to": {"max": 40 * MEGABIT}}}})
-        found = send(watched, 3.0, ("ac", 60_000), ("bc", 60_000))
+        found = send(watched, 2.0, ("ac", 60_000), ("bc", 60_000))
         assert kept(found["ac"], 30 * MEGABIT)
         assert kept(found["bc"], 10 * MEGABIT)
         assert bits(found["ac"]) / bits(found["bc"]) == pytest.approx(3, rel=0.15)
@@ -91,7 +91,7 @@ def test_a_limited_receiver_is_divided_by_share(asan_binaries: Path, tmp_path: P
         # What one does not use the other gets, and the one that is below its share loses nothing: neither where a busy
         # machine has its sender make up for lost time.
         watched.switch.patch(ports={"c": {"rate": {"to": {"latency": 5_000_000}}}})
-        found = send(watched, 3.0, ("ac", 60_000), ("bc", 1_000))
+        found = send(watched, 2.0, ("ac", 60_000), ("bc", 1_000))
         assert found["bc"]["lost"] == 0
         assert kept(found["ac"], 40 * MEGABIT - bits(found["bc"]))
 
@@ -104,13 +104,13 @@ def test_a_spec_says_what_a_port_sends_and_what_it_is_sent(command: Command, bin
     ports = {name: f"vhost:{command.state / 'sockets' / name}.sock" for name in "cd"}
     tester = beside_a_node(binaries, tmp_path, ports, "--memory", "256")
     streams = [stream(way, way[0], way[1], 60_000, frames=[FRAME]) for way in ("cd", "dc")]
-    found = by_name(tester.trial(streams, 3.0, wait=5.0))
+    found = by_name(tester.trial(streams, 2.0, wait=5.0))
     assert kept(found["cd"], 40 * MEGABIT)
     assert kept(found["dc"], 10 * MEGABIT)
     swapped = command.spec(chain + "ports: {c: , d: {rate: {to: 10Mbps}}}\n")
     assert "rate.max: 10000000 → none; rate.to.max: 40000000 → 10000000" in command("plan", swapped, status=3).stdout
     command("apply", swapped)
-    found = by_name(tester.trial(streams, 3.0))
+    found = by_name(tester.trial(streams, 2.0))
     assert tester.end() == 0
     assert kept(found["cd"], 10 * MEGABIT)
     assert bits(found["dc"]) > UNLIMITED

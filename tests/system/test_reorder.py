@@ -9,7 +9,7 @@ pytestmark = [*needs_a_node, pytest.mark.sanitized]
 
 
 def test_flows_overtake_each_other_and_none_itself(command: Command) -> None:
-    options = ("--duration", "2s", "--rate", "10kpps", "--runs", command.runs)
+    options = ("--duration", "1s", "--rate", "10kpps", "--runs", command.runs)
     done = command("measure", "reorder", REPOSITORY / "examples/reorder.yaml", *options)
     results = command.results()
     (finding,) = results["findings"]

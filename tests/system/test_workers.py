@@ -89,7 +89,9 @@ def test_workers_that_share_a_receiver_lose_and_mix_nothing(switch: RunningSwitc
         guest.end()
 
 
-@pytest.mark.parametrize("idle", ["poll", "pause", "sleep"])
+@pytest.mark.parametrize(
+    "idle", [*(pytest.param(each, marks=pytest.mark.whole) for each in ("poll", "pause")), "sleep"]
+)
 def test_moving_beside_traffic_reorders_and_loses_nothing(binaries: Path, tmp_path: Path, idle: str) -> None:
     switch = RunningSwitch(
         binaries / "switch/tailrace-switch", tmp_path, "--cores", "0,1", "--idle", idle, "--backpressure-us", "1000000"
