@@ -107,10 +107,11 @@ WHOLE = pytest.mark.whole
             marks=WHOLE,
         ),
         (("function",), ("skeleton", "testpmd"), "time"),
-        (
+        pytest.param(
             ("function", "router", "--routes", "2000", "--ipv6-routes", "200", "--against", "kernel"),
             ("router", "kernel", "router_2_cores"),
             "mpps_kernel",
+            marks=WHOLE,
         ),
         pytest.param(("function", "firewall"), ("skeleton", "firewall", "firewall_10000_rules"), "rules", marks=WHOLE),
         pytest.param(("function", "nat"), ("skeleton", "nat"), "mpps", marks=WHOLE),

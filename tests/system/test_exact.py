@@ -121,7 +121,14 @@ PLANS: dict[str, tuple[Impairment, dict[str, Any]]] = {
 }
 
 
-@pytest.mark.parametrize(("plan", "params"), PLANS.values(), ids=PLANS.keys())
+#: Each alone is a part of what others do.
+ALONE = ("nothing", "loss", "duplicates", "order")
+
+
+@pytest.mark.parametrize(
+    ("plan", "params"),
+    [pytest.param(*each, id=name, marks=[pytest.mark.whole][: name in ALONE]) for name, each in PLANS.items()],
+)
 def test_every_count_is_the_plans(bench: Bench, plan: Impairment, params: dict[str, Any]) -> None:
     function = bench.start(plan)
     try:
