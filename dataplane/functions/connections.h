@@ -254,6 +254,12 @@ static inline unsigned connection_slots(const struct connection_bucket *bucket, 
 #endif
 }
 
+/* It is going to be written. */
+static inline void connections_ask(const struct connections *flows, uint32_t number)
+{
+	__builtin_prefetch(&flows->flows[number], 1);
+}
+
 /*
  * The flow that has this tag in its bucket, and most likely is the one; 0: there is none.  Asks for its entry.  What is
  * free has tag 0, so that one of 128 flows is not found if it stands behind that: connections_find() searches.
@@ -267,7 +273,7 @@ static inline uint32_t connections_guess(const struct connections *flows, uint64
 	if (unlikely(same == 0))
 		return 0;
 	number = bucket->slots[__builtin_ctz(same)] & CONNECTION_NUMBER;
-	__builtin_prefetch(&flows->flows[number], 1); /* it is going to be written */
+	connections_ask(flows, number);
 	return number;
 }
 

@@ -148,8 +148,9 @@ static void send_to_station(struct nat_passing *passing, const uint8_t *mac, boo
 
 /* ------- connections ------- */
 
-void nat_connection_began(struct nat *nat, struct connection *flow, const struct nat_mapping *mapping)
+void nat_connection_began(struct nat *nat, struct connection *flow, struct nat_mapping *mapping)
 {
+	mapping->flow = connection_number(&nat->flows, flow);
 	flow->marks[0] = (uint32_t)(mapping - nat->table.mappings);
 	flow->marks[1] = mapping->outside;
 	flow->mark = mapping->outside_port;
@@ -272,6 +273,12 @@ static inline enum verdict find_inside(struct nat *nat, struct nat_passing *pass
 	if (unlikely(mapping->inside.address == source_of(&passing->base)))
 		return VERDICT_DROP_martian;
 	set_passing_end(&passing->base, REWRITE_DESTINATION, mapping->inside.address, mapping->inside.port);
+	/* Most mappings have one connection, which is known without the index. */
+	if (likely(mapping->references == 1u + mapping->fixed)) {
+		passing_make_key(&passing->base, &nat->flows);
+		passing_take_guess(&passing->base, &nat->flows, mapping->flow);
+		return VERDICT_FLOW;
+	}
 	return passing_key(&passing->base, &nat->flows);
 }
 
@@ -285,7 +292,7 @@ static __rte_noinline enum verdict look_again(struct nat *nat, struct nat_passin
 
 static enum verdict pass_from_outside(struct nat *nat, struct nat_passing *passing)
 {
-	const struct nat_mapping *mapping;
+	struct nat_mapping *mapping;
 	struct connection *flow;
 	enum verdict verdict = VERDICT_FLOW;
 
@@ -296,6 +303,9 @@ static enum verdict pass_from_outside(struct nat *nat, struct nat_passing *passi
 	if (unlikely(verdict != VERDICT_PASS))
 		return verdict;
 	mapping = passing->mapping;
+	/* Another one was it, and has ended. */
+	if (unlikely(mapping->flow != connection_number(&nat->flows, flow)))
+		mapping->flow = connection_number(&nat->flows, flow);
 	change_end(passing, REWRITE_DESTINATION, mapping->inside.address, mapping->inside.port);
 	send_to_station(passing, mapping->mac, mapping->has_mac);
 	return VERDICT_PASS;
@@ -544,7 +554,7 @@ void nat_look_from_outside(struct nat *nat, struct rte_mbuf *const *mbufs, struc
 			nat_table_ask_mapping(&nat->table, burst[asks].chain);
 		if (has_flow(burst, finds, nb_frames))
 			burst[finds].base.verdict = find_inside(nat, &burst[finds]);
-		if (i >= 3 * NAT_LAG)
+		if (i >= 3 * NAT_LAG && unlikely(burst[i - 3 * NAT_LAG].base.guess == 0))
 			passing_guess(&burst[i - 3 * NAT_LAG].base, &nat->flows);
 	}
 }

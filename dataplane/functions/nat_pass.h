@@ -37,7 +37,7 @@ void nat_look_back(struct nat *nat, const struct rte_mbuf *mbuf, struct nat_pass
 enum verdict nat_decide(struct nat *nat, struct nat_passing *passing, uint16_t in, uint64_t tsc);
 
 /* What a connection's frames from inside leave with is beside its key. */
-void nat_connection_began(struct nat *nat, struct connection *flow, const struct nat_mapping *mapping);
+void nat_connection_began(struct nat *nat, struct connection *flow, struct nat_mapping *mapping);
 
 static inline struct nat_mapping *nat_mapping_of(const struct nat *nat, const struct connection *flow)
 {

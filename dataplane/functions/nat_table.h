@@ -77,7 +77,9 @@ struct nat_mapping {
 	uint32_t references;		    /* connections; 0: free */
 	uint32_t host, block;		    /* 0: none */
 	uint32_t next_inside, next_outside; /* in the same chain; or free */
+	uint32_t flow; /* of its connections the one that began, or was answered, last; it may have ended since */
 } __rte_cache_aligned;
+static_assert(sizeof(struct nat_mapping) == RTE_CACHE_LINE_SIZE, "a look-up from outside reads one line of it");
 
 struct nat_host {
 	uint32_t address, tags;

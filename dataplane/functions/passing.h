@@ -7,6 +7,9 @@
  *   passing_guess()                         the entry that the bucket names; asks for it
  *   passing_find()                          the connection, if it is that one
  *
+ * Who knows by something else which connection it is most likely says so in place of the second and third
+ * (passing_take_guess()).
+ *
  * A burst goes through them so that what a stage asks for has arrived when the next one reads it.  The first two take
  * long, the third one does not: so frame by frame it follows them at a distance (PASSING_LAG), and entries are on their
  * way while later frames are still looked at.  All of that is done when connections are first changed.
@@ -62,8 +65,8 @@ static inline bool passing_is_plain(struct passing *passing, const struct rte_mb
 	return true;
 }
 
-/* The key of a plain frame as connection_key_make() has it; asks for the bucket. */
-static inline enum verdict passing_key_plain(struct passing *passing, const struct connections *flows)
+/* The key of a plain frame as connection_key_make() has it. */
+static inline void passing_make_key_plain(struct passing *passing, const struct connections *flows)
 {
 	const struct plain words = passing->words;
 	const bool swap = words.source > words.destination;
@@ -77,19 +80,39 @@ static inline enum verdict passing_key_plain(struct passing *passing, const stru
 	passing->ports = ports;
 	passing->hash = connection_hash_words(flows, (uint64_t)second << 32 | first, plain_kind(words.protocol),
 					      PLAIN_PORTS | ports);
+}
+
+static inline void passing_make_key(struct passing *passing, const struct connections *flows)
+{
+	if (likely(passing->plain != NULL)) {
+		passing_make_key_plain(passing, flows);
+		return;
+	}
+	connection_key_make(flows, &passing->frame, &passing->key);
+	passing->source = passing->key.source;
+	passing->hash = passing->key.hash;
+}
+
+/* And ask for the bucket. */
+static inline enum verdict passing_key_plain(struct passing *passing, const struct connections *flows)
+{
+	passing_make_key_plain(passing, flows);
 	connections_prefetch(flows, passing->hash);
 	return VERDICT_FLOW;
 }
 
 static inline enum verdict passing_key(struct passing *passing, const struct connections *flows)
 {
-	if (likely(passing->plain != NULL))
-		return passing_key_plain(passing, flows);
-	connection_key_make(flows, &passing->frame, &passing->key);
-	passing->source = passing->key.source;
-	passing->hash = passing->key.hash;
+	passing_make_key(passing, flows);
 	connections_prefetch(flows, passing->hash);
 	return VERDICT_FLOW;
+}
+
+/* Most likely it is this one; asks for it. */
+static inline void passing_take_guess(struct passing *passing, const struct connections *flows, uint32_t number)
+{
+	passing->guess = number;
+	connections_ask(flows, number);
 }
 
 static inline void passing_guess(struct passing *passing, const struct connections *flows)

@@ -220,6 +220,31 @@ static void a_mapping_ends_with_its_last_connection(void **state)
 	assert_int_equal(nats[0].flows.used, 0);
 }
 
+/* Which one a mapping with one connection is most likely for, is its own to know; it may be wrong. */
+static void an_answer_finds_its_connection_whichever_began_last(void **state)
+{
+	const struct seen out = sent(udp(HOST, 2000, SERVER, 53), 0);
+	const uint32_t first = nats[0].flows.used;
+	struct nat_mapping *mapping;
+
+	expect(PASS, 1, udp(SERVER, 53, out.source, out.from));
+	assert_int_equal(sent(udp(HOST, 2000, STRANGER, 99), 0).from, out.from);
+	mapping = nat_table_outside(&nats[0].table, &(struct nat_end){out.source, out.from, IPPROTO_UDP, 0});
+	assert_int_equal(mapping->references, 2);
+	expect(PASS, 1, udp(SERVER, 53, out.source, out.from)); /* of two, by the index */
+	wait_seconds(121);					/* nobody has answered the second one */
+	for (unsigned i = 0; i < CONNECTIONS; i++)
+		connections_sweep(&nats[0].flows, connections_tick(now) + i);
+	assert_int_equal(mapping->references, 1);
+	for (unsigned i = 0; i < 2; i++) {
+		expect(PASS, 1, udp(SERVER, 53, out.source, out.from));
+		assert_int_equal(nats[0].flows.used, first); /* it began no other */
+	}
+	/* Who has not been asked begins one. */
+	expect(PASS, 1, udp(STRANGER, 7, out.source, out.from));
+	assert_int_equal(nats[0].flows.used, first + 1);
+}
+
 /* ------- blocks ------- */
 
 static void a_host_has_as_many_blocks_as_it_may(void **state)
@@ -537,6 +562,7 @@ int main(void)
 		cmocka_unit_test_setup_teardown(or_only_by_whom_it_has_asked, start_filtering, end),
 		TEST(a_forward_leads_inside_and_back),
 		TEST(a_mapping_ends_with_its_last_connection),
+		TEST(an_answer_finds_its_connection_whichever_began_last),
 		TEST(a_host_has_as_many_blocks_as_it_may),
 		TEST(a_host_has_as_many_connections_as_it_may),
 		TEST(a_block_stays_with_its_host_for_two_minutes),
