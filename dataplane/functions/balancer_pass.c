@@ -130,6 +130,16 @@ static void send_to(struct balancer_passing *passing, const struct balancer_end 
 	passing->way = BALANCER_CHANGED;
 }
 
+static inline bool is_from(const struct balancer_passing *passing, const struct ip_address *address)
+{
+	uint32_t word;
+
+	if (unlikely(passing->base.plain == NULL))
+		return memcmp(address->bytes, passing->base.frame.headers.source, sizeof(address->bytes)) == 0;
+	memcpy(&word, address->bytes, sizeof(word));
+	return word == passing->base.words.source;
+}
+
 static enum verdict pass_to_end(struct balancer_lane *lane, const struct balancer_table *table,
 				struct balancer_passing *passing)
 {
@@ -143,7 +153,7 @@ static enum verdict pass_to_end(struct balancer_lane *lane, const struct balance
 	send_to(passing, end);
 	if (lane->set->services[passing->service].direct)
 		return VERDICT_PASS;
-	if (unlikely(memcmp(end->address.bytes, passing->base.frame.headers.source, sizeof(end->address.bytes)) == 0))
+	if (unlikely(is_from(passing, &end->address)))
 		return VERDICT_DROP_martian;
 	passing_change(&passing->base, REWRITE_DESTINATION, end->address.bytes, end->port);
 	return VERDICT_PASS;
@@ -326,6 +336,52 @@ static enum verdict look_from_ends(struct balancer_lane *lane, const struct bala
 	return passing_key(&passing->base, &lane->flows);
 }
 
+/* As struct headers has it: a plain frame's words are looked up as they are, without headers in memory. */
+struct plain_address {
+	uint64_t words[2];
+};
+
+static inline const uint8_t *bytes_of(const struct plain_address *address)
+{
+	return (const uint8_t *)address->words;
+}
+
+/* As look_from_clients(), of a plain frame that is for a service.  Returns false if it is another one. */
+static inline bool look_plain_from_clients(struct balancer_lane *lane, const struct balancer_table *table,
+					   struct balancer_passing *passing)
+{
+	const struct plain *words = &passing->base.words;
+	const struct plain_address source = {{words->source}}, destination = {{words->destination}};
+
+	if (unlikely(balancer_table_whose(table, bytes_of(&source), HEADERS_IPV4) != 0))
+		return false;
+	passing->service = balancer_table_service(lane->set, table, bytes_of(&destination), HEADERS_IPV4,
+						  (uint16_t)(words->ports >> 16), words->protocol);
+	return likely(passing->service != 0);
+}
+
+/* As look_from_ends(), of a plain frame that is an end's answer.  An address is of one kind, so that of an end is not
+ * looked up once more. */
+static inline bool look_plain_from_ends(struct balancer_lane *lane, const struct balancer_table *table,
+					struct balancer_passing *passing)
+{
+	struct plain *words = &passing->base.words;
+	const struct plain_address source = {{words->source}}, destination = {{words->destination}};
+	const struct balancer_service *service;
+
+	if (unlikely(balancer_table_whose(table, bytes_of(&destination), HEADERS_IPV4) != 0))
+		return false;
+	passing->end = balancer_table_end(lane->set, table, bytes_of(&source), HEADERS_IPV4, (uint16_t)words->ports,
+					  words->protocol);
+	if (unlikely(passing->end == 0))
+		return false;
+	passing->service = lane->set->ends[passing->end].service;
+	service = &lane->set->services[passing->service];
+	memcpy(&words->source, service->address.bytes, sizeof(words->source));
+	words->ports = (words->ports & ~(uint32_t)UINT16_MAX) | service->port;
+	return true;
+}
+
 enum verdict balancer_look(struct balancer_lane *lane, const struct balancer_table *table, const struct rte_mbuf *mbuf,
 			   struct balancer_passing *passing, uint16_t in)
 {
@@ -335,10 +391,14 @@ enum verdict balancer_look(struct balancer_lane *lane, const struct balancer_tab
 	passing->way = BALANCER_UNTOUCHED;
 	passing->unkept = false;
 	passing->service = passing->end = 0;
-	if (likely(passing_is_plain(&passing->base, mbuf)))
-		plain_fill(&passing->base.words, &passing->base.frame);
-	else
+	if (unlikely(!passing_is_plain(&passing->base, mbuf))) {
 		verdict = passing_inspect(&passing->base, mbuf);
+	} else {
+		if (likely(in == CLIENTS ? look_plain_from_clients(lane, table, passing)
+					 : look_plain_from_ends(lane, table, passing)))
+			return passing_key_plain(&passing->base, &lane->flows);
+		plain_fill(&passing->base.words, &passing->base.frame);
+	}
 	if (unlikely(headers->vlan != 0))
 		return VERDICT_PASS;
 	if (unlikely(verdict == VERDICT_PASS)) {
@@ -394,8 +454,8 @@ enum verdict balancer_decide(struct balancer_lane *lane, const struct balancer_t
 		verdict = pass_to_end(lane, table, passing);
 	else
 		verdict = pass_from_end(lane, passing);
-	if (unlikely(passing->base.frame.headers.fragment == FRAGMENT_FIRST && passing->way == BALANCER_CHANGED &&
-		     verdict == VERDICT_PASS)) {
+	if (unlikely(passing->base.plain == NULL && passing->base.frame.headers.fragment == FRAGMENT_FIRST &&
+		     passing->way == BALANCER_CHANGED && verdict == VERDICT_PASS)) {
 		const struct fragment_way way = {.mark = passing->end};
 
 		fragments_add(&lane->fragments, &passing->first, tsc, &way);
