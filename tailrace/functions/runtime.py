@@ -133,8 +133,8 @@ class Arrival:
     """Called with what it is to be here, and its name here, when it can come."""
     go: threading.Event
     """It has ended there, so it goes on here."""
-    given_up: Callable[[], bool]
-    """Whether nobody waits for it any more."""
+    given_up: Callable[[], str | None]
+    """Why it is not to come any more; None: it is."""
     move: str
     """Its move, by a name that no other one has."""
 

@@ -217,36 +217,36 @@ def domain_there(domain: str, setting: MachineSetting) -> str:
     return ElementTree.tostring(here, encoding="unicode")
 
 
-def await_arrival(name: str, sockets: Sequence[Path], given_up: Callable[[], bool]) -> Any:
+def await_arrival(name: str, sockets: Sequence[Path], given_up: Callable[[], str | None]) -> Any:
     """Waits until a machine is here, and stands still; returns it as libvirt's binding has it (virDomain). Raises
-    Failure where it does not come."""
+    Failure where it does not come, or is `given_up` (why) before it is known to be here."""
     libvirt = hypervisor.library()
     # libvirt answers nobody about it while QEMU waits for the switch to come to its ports.
     deadline = time.monotonic() + BEGIN_SECONDS
     closed = list(sockets)
     while closed:
         closed = [each for each in closed if not hypervisor.open_to_all(each)]
-        if given_up() or time.monotonic() > deadline:
-            raise Failure(
-                "the other node has not begun to send it" if not given_up() else "the other node has given up"
-            )
+        if (why := given_up()) is not None:
+            raise Failure(why)
+        if time.monotonic() > deadline:
+            raise Failure("the other node has not begun to send it")
         time.sleep(_LOOK_SECONDS)
     connection, seen = hypervisor.connect(), False
     while True:
         try:
             domain = connection.lookupByName(name)
-            state, why = domain.state()
+            state, reason = domain.state()
         except libvirt.libvirtError as error:
             if error.get_error_code() != libvirt.VIR_ERR_NO_DOMAIN:
                 raise Failure(f"libvirt does not show it: {error}") from None
-            state = why = None
+            state = reason = None
         if state is None and (seen or time.monotonic() > deadline):
             raise Failure("it did not arrive: the other node has given up, or was lost")
         seen |= state is not None
-        if state == libvirt.VIR_DOMAIN_PAUSED and why == libvirt.VIR_DOMAIN_PAUSED_USER:
+        if (why := given_up()) is not None:  # first: what was lost before it was here may have damaged it
+            raise Failure(why)
+        if state == libvirt.VIR_DOMAIN_PAUSED and reason == libvirt.VIR_DOMAIN_PAUSED_USER:
             return domain
-        if given_up():
-            raise Failure("the other node has given up")
         time.sleep(_LOOK_SECONDS)
 
 

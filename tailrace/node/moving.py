@@ -39,9 +39,9 @@ from tailrace.node.operations import (
 from tailrace.node.peer import Host, reached
 from tailrace.plan.planned import Plan
 from tailrace.process import hypervisor
-from tailrace.process.process import undisturbed
+from tailrace.process.process import ProcessId, undisturbed
 from tailrace.state.record import Held, Process, Record, State, Unsettled, peek
-from tailrace.switch.config import instance_name
+from tailrace.switch.config import SWITCH, instance_name
 from tailrace.switch.parking import Parking
 
 _log = logging.getLogger(__name__)
@@ -116,6 +116,8 @@ class Receiving:
     def __init__(self, folder: Path, name: str) -> None:
         self._folder, self._name = folder, name
         self._parking: Parking | None = None
+        self._switch: list[ProcessId] = []
+        """At whose ports it is to come; none: it is not known yet."""
         self._told: set[str] = set()
         """The sides of which it is known what came where the machine was."""
         self._alone = threading.Lock()
@@ -126,8 +128,18 @@ class Receiving:
         instances = [record.instances, record.changing.instances if record.changing is not None else {}]
         names = [instance_name(self._name, each.get(self._name, 1)) for each in instances]
         ports = {side: list(dict.fromkeys(f"{each}.{side}" for each in names)) for side in _sides(record, self._name)}
+        state = State(self._folder, record)
+        self._switch = [each.id for each in state.processes() if each.name == SWITCH]
         with self._alone:
-            self._parking = Parking(State(self._folder, record).control, ports, slides=True)
+            self._parking = Parking(state.control, ports, slides=True)
+
+    @property
+    def cut_off(self) -> bool:
+        """The switch has ended since `begin`. QEMU before 8.0 forgets what a machine's driver has agreed on with its
+        device, where that comes with its memory while nobody is at its ports: the next switch would take the frames in
+        its rings for others. (In QEMU 7.2: `chr_closed_bh` and `vhost_user_start` of net/vhost-user.c; since 8.0
+        `virtio_net_set_features` of hw/net/virtio-net.c keeps it.) With a later QEMU, too, nobody would serve it here."""
+        return any(not each.alive() for each in self._switch)
 
     def keep(self) -> None:
         with self._alone:

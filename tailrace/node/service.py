@@ -928,9 +928,12 @@ class Service:
             receiving.begin()
             call.tell("migrate.ready", domain=domain, name=name)
 
-        def given_up() -> bool:
+        def given_up() -> str | None:
             receiving.keep()
-            return call.given_up is not None or call.client.gone or self._stopping
+            if receiving.cut_off:
+                return "the switch here has ended while it was sent"
+            gone = call.given_up is not None or call.client.gone or self._stopping
+            return "the other node has given up" if gone else None
 
         arrival = Arrival(given.domain, ready, go, given_up, given.move)
         self._expected = (given.name, go, receiving)

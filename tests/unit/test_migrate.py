@@ -14,7 +14,7 @@ from typer.models import OptionInfo
 from tailrace.cli.options import ConnectionsOption
 from tailrace.errors import Failure, Mistake
 from tailrace.functions.domain import Nic, domain_xml
-from tailrace.functions.transfer import Destination, Limits, Outgoing, Progress, domain_there
+from tailrace.functions.transfer import Destination, Limits, Outgoing, Progress, await_arrival, domain_there
 from tailrace.migrate.checks import reasons
 from tailrace.migrate.facts import Facts, FunctionFacts, as_data, bound_devices, read_facts
 from tailrace.node.difference import difference
@@ -273,6 +273,28 @@ def test_memory_is_sent_by_as_many_connections_as_are_asked_for(
     assert sending.ended.wait(30) and sending.problem is None
     parameters, flags = libvirt.asked
     assert parameters.get("connections") == said and bool(flags & Sent.VIR_MIGRATE_PARALLEL) == (said is not None)
+
+
+class Here:
+    """libvirt where a machine has arrived."""
+
+    VIR_DOMAIN_PAUSED, VIR_DOMAIN_PAUSED_USER = 3, 1
+    libvirtError = OSError
+
+    def lookupByName(self, _name: str) -> Here:
+        return self
+
+    def state(self) -> tuple[int, int]:
+        return self.VIR_DOMAIN_PAUSED, self.VIR_DOMAIN_PAUSED_USER
+
+
+def test_a_machine_whose_switch_ended_before_it_was_there_is_not_taken(monkeypatch: pytest.MonkeyPatch) -> None:
+    libvirt = Here()
+    monkeypatch.setattr("tailrace.functions.transfer.hypervisor.library", lambda: libvirt)
+    monkeypatch.setattr("tailrace.functions.transfer.hypervisor.connect", lambda: libvirt)
+    assert await_arrival("fw", (), lambda: None) is libvirt
+    with pytest.raises(Failure, match="the switch here has ended"):
+        await_arrival("fw", (), lambda: "the switch here has ended")
 
 
 def test_the_command_takes_as_many_connections_as_a_spec() -> None:

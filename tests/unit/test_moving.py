@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import socket
+import subprocess
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -19,6 +20,7 @@ from tailrace.node import moving
 from tailrace.node.api import MigrateReceive
 from tailrace.node.client import Client, Said
 from tailrace.node.moving import Receiving
+from tailrace.process.process import identify
 from tailrace.state.record import Held, State, Unsettled, holding, peek
 from tailrace.switch import parking as switch_parking
 from tailrace.switch.parking import Parking
@@ -217,6 +219,21 @@ def test_of_a_side_that_nothing_was_said_of_all_counts_as_delivered(tmp_path: Pa
     receiving.give("0", ["a"])
     receiving.settle()
     assert given.given == [("0", ["a"]), ("1", [])]
+
+
+def test_who_receives_a_machine_knows_that_the_switch_has_ended(tmp_path: Path) -> None:
+    switch = subprocess.Popen(["sleep", "60"])
+    try:
+        receiving = Receiving(tmp_path, "fw")
+        assert not receiving.cut_off, "it has not begun"
+        ran = identify(switch.pid)
+        assert ran is not None
+        receiving._switch = [ran]
+        assert not receiving.cut_off
+    finally:
+        switch.kill()
+        switch.wait()
+    assert receiving.cut_off
 
 
 class Clock:
