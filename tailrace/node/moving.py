@@ -138,7 +138,7 @@ class Receiving:
         """The switch has ended since `begin`. QEMU before 8.0 forgets what a machine's driver has agreed on with its
         device, where that comes with its memory while nobody is at its ports: the next switch would take the frames in
         its rings for others. (In QEMU 7.2: `chr_closed_bh` and `vhost_user_start` of net/vhost-user.c; since 8.0
-        `virtio_net_set_features` of hw/net/virtio-net.c keeps it.) With a later QEMU, too, nobody would serve it here."""
+        `virtio_net_set_features` of hw/net/virtio-net.c keeps it.) With a later one nobody would serve it."""
         return any(not each.alive() for each in self._switch)
 
     def keep(self) -> None:
