@@ -243,11 +243,16 @@ static int signal_threads(int signal_number)
 	return rc;
 }
 
+int privileges_signal(void)
+{
+	return SIGRTMIN + 4;
+}
+
 /* Take a step in this and all other threads.  Returns 0 or -errno. */
 static int in_every_thread(void)
 {
 	const struct sigaction action = {.sa_handler = on_signal, .sa_flags = SA_RESTART};
-	const int signal_number = SIGRTMIN + 4;
+	const int signal_number = privileges_signal();
 	struct sigaction before;
 	int rc;
 

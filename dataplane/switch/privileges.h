@@ -33,6 +33,9 @@ int privileges_user(struct privileges *privileges, const char *text);
 int privileges_groups(struct privileges *privileges, const char *text);
 int privileges_keep(struct privileges *privileges, const char *text);
 
+/* The signal by which every thread is reached; none may block it. */
+int privileges_signal(void);
+
 /* Give up everything else, in all threads.  Returns 0, or -errno after logging what failed. */
 int privileges_drop(const struct privileges *privileges);
 

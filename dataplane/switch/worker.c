@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #define ALLOW_EXPERIMENTAL_API /* rte_power_pause() */
+#include <pthread.h>
+#include <signal.h>
 #include <unistd.h>
 
 #include <rte_cycles.h>
@@ -8,6 +10,7 @@
 
 #include "common/grace.h"
 #include "port/guest_pages.h"
+#include "switch/privileges.h"
 #include "switch/sleep.h"
 #include "switch/worker.h"
 
@@ -114,6 +117,21 @@ static bool rest(struct worker *worker, struct program *program, const struct ro
 	return true;
 }
 
+/*
+ * DPDK's driver for TAP has the kernel signal the process for each frame that comes, and any thread may get it.  No
+ * worker does: another thread takes it, and the driver looks when one has.
+ */
+static void leave_signals_to_others(void)
+{
+	sigset_t signals;
+
+	sigemptyset(&signals);
+	for (int number = SIGRTMIN; number <= SIGRTMAX; number++)
+		if (number != privileges_signal())
+			sigaddset(&signals, number);
+	pthread_sigmask(SIG_BLOCK, &signals, NULL);
+}
+
 int worker_run(void *argument)
 {
 	struct worker *worker = argument;
@@ -122,6 +140,7 @@ int worker_run(void *argument)
 	uint64_t now, before = rte_rdtsc(), idle_since = before, rounds = 0;
 	uint64_t last = 0;
 
+	leave_signals_to_others();
 	grace_worker_begin(worker->number);
 	gaps_begin(&worker->gaps);
 	worker->pthread = pthread_self();
