@@ -22,7 +22,7 @@ from tailrace.functions.show import Shown
 from tailrace.state.record import peek
 
 pytestmark = [*needs_a_node, pytest.mark.requires_program("ip", "ping", "iperf3", "curl")]
-SECONDS = 2
+SECONDS = 1
 DENIED = "drop_rule"
 
 
@@ -164,7 +164,7 @@ def test_tcp_and_udp_at_full_speed(scene: Scene) -> None:
     with scene.right.serves(PERF, "iperf3", "--server"):
         for version in (4, 6):
             to = scene.right.addresses[version]
-            for options in ((), ("--reverse",), ("--udp", "--bitrate", "10M")):
+            for options in ((), ("--reverse",), ("--udp", "--bitrate", "20M")):
                 done = iperf(scene.left.run, to, SECONDS, *options)["sum_received" if "--udp" not in options else "sum"]
                 assert done["bytes"] > 1e6
     assert all(

@@ -70,7 +70,7 @@ def check(trial: dict[str, Any], least: int) -> None:
 
 
 def test_a_soak_is_measured_watched_and_reported(command: Command) -> None:
-    running = begin(command, "--duration", "8s")
+    running = begin(command, "--duration", "5s")
     intervals(command, 5)
     seen = watched(command)
     assert seen["state"] == "running"
@@ -79,11 +79,11 @@ def test_a_soak_is_measured_watched_and_reported(command: Command) -> None:
     assert "a-to-b" in shown and "until" in shown
     _, error = running.communicate(timeout=60)
     assert running.returncode == 0, error
-    assert "80 intervals; on disk at most" in error
+    assert "50 intervals; on disk at most" in error
     trial = the_trial(command)
     assert trial["valid"]
-    assert trial["duration_s"] == pytest.approx(8.0, abs=0.1)
-    check(trial, 40)
+    assert trial["duration_s"] == pytest.approx(5.0, abs=0.1)
+    check(trial, 25)
     assert trial["soak"]["gaps"] == []
     (folder,) = command.runs.iterdir()
     assert (folder / "report.html").exists() and not (folder / ".reserve").exists()
@@ -217,7 +217,7 @@ def test_a_disk_that_fills_keeps_what_was_measured(command: Command, disk: Path)
     assert not list(disk.iterdir())
 
     runs = disk / "runs"
-    running = begin(command, "--duration", "8s", runs=runs)
+    running = begin(command, "--duration", "6s", runs=runs)
     intervals(command, 10, runs)
     filler = disk / "filler"
     with filler.open("wb") as file:
