@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import signal
 import socket
 import subprocess
 import sys
@@ -25,6 +26,16 @@ def switch(asan_binaries: Path, tmp_path: Path) -> Iterator[RunningSwitch]:
     running = RunningSwitch(asan_binaries / "switch/tailrace-switch", tmp_path, "--cores", "0,1,1", "--idle", "pause")
     yield running
     assert running.end() == 0
+
+
+def test_no_worker_is_interrupted_by_the_signals_of_a_driver(switch: RunningSwitch) -> None:
+    """DPDK's driver for TAP has the process signalled for each frame. The one that is let through makes every thread
+    give up its privileges."""
+    real_time = range(signal.SIGRTMIN, signal.SIGRTMAX + 1)
+    for worker in switch.call("worker.list"):
+        status = Path(f"/proc/{switch.process.pid}/task/{worker['tid']}/status").read_text()
+        blocked = int(status.split("SigBlk:")[1].split()[0], 16)
+        assert [number for number in real_time if not blocked >> (number - 1) & 1] == [signal.SIGRTMIN + 4]
 
 
 def polled_by(switch: RunningSwitch) -> dict[str, str]:
