@@ -366,6 +366,8 @@ def _arrive(arrival: Arrival, setting: MachineSetting) -> str:
     xml = str(transfer.await_arrival(setting.name, _sockets(setting), arrival.given_up).XMLDesc())
     if not arrival.go.wait(transfer.GO_SECONDS):
         raise Failure("the other node has not said that the machine has ended there; it is not wanted twice")
+    if arrival.cut_off():
+        raise Failure("the switch here has ended before the machine went on: the next one could not serve it")
     return xml
 
 

@@ -135,6 +135,8 @@ class Arrival:
     """It has ended there, so it goes on here."""
     given_up: Callable[[], str | None]
     """Why it is not to come any more; None: it is."""
+    cut_off: Callable[[], bool]
+    """Whether the switch has ended at whose ports it has come; once it goes on it outlives that."""
     move: str
     """Its move, by a name that no other one has."""
 

@@ -135,10 +135,10 @@ class Receiving:
 
     @property
     def cut_off(self) -> bool:
-        """The switch has ended since `begin`. QEMU before 8.0 forgets what a machine's driver has agreed on with its
-        device, where that comes with its memory while nobody is at its ports: the next switch would take the frames in
-        its rings for others. (In QEMU 7.2: `chr_closed_bh` and `vhost_user_start` of net/vhost-user.c; since 8.0
-        `virtio_net_set_features` of hw/net/virtio-net.c keeps it.) With a later one nobody would serve it."""
+        """The switch has ended since `begin`. QEMU 7.2 then tells the next one that the machine's driver has taken no
+        feature at all, where the machine has not gone on yet: the next one would take the frames in its rings for
+        others. (QEMU before 8.0 keeps for the next switch only what it had agreed on with the last one:
+        `chr_closed_bh` and `vhost_user_start` of net/vhost-user.c. With a later one it was not tried.)"""
         return any(not each.alive() for each in self._switch)
 
     def keep(self) -> None:

@@ -935,7 +935,7 @@ class Service:
             gone = call.given_up is not None or call.client.gone or self._stopping
             return "the other node has given up" if gone else None
 
-        arrival = Arrival(given.domain, ready, go, given_up, given.move)
+        arrival = Arrival(given.domain, ready, go, given_up, lambda: receiving.cut_off, given.move)
         self._expected = (given.name, go, receiving)
         try:
             applied, taken = moving.receive(self.held, given.name, arrival)

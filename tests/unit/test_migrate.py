@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import threading
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from xml.etree import ElementTree
 
 import pytest
@@ -13,7 +15,9 @@ from typer.models import OptionInfo
 
 from tailrace.cli.options import ConnectionsOption
 from tailrace.errors import Failure, Mistake
+from tailrace.functions import machine, transfer
 from tailrace.functions.domain import Nic, domain_xml
+from tailrace.functions.runtime import Arrival
 from tailrace.functions.transfer import Destination, Limits, Outgoing, Progress, await_arrival, domain_there
 from tailrace.migrate.checks import reasons
 from tailrace.migrate.facts import Facts, FunctionFacts, as_data, bound_devices, read_facts
@@ -295,6 +299,17 @@ def test_a_machine_whose_switch_ended_before_it_was_there_is_not_taken(monkeypat
     assert await_arrival("fw", (), lambda: None) is libvirt
     with pytest.raises(Failure, match="the switch here has ended"):
         await_arrival("fw", (), lambda: "the switch here has ended")
+
+
+def test_a_machine_whose_switch_ended_before_it_went_on_is_not_taken(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(transfer, "domain_there", lambda _domain, _setting: "<domain/>")
+    monkeypatch.setattr(transfer, "await_arrival", lambda *_: SimpleNamespace(XMLDesc=lambda: "<domain/>"))
+    go = threading.Event()
+    go.set()
+    arrival = Arrival("<domain/>", lambda _domain, _name: None, go, lambda: None, lambda: False, "move")
+    assert machine._arrive(arrival, SETTING) == "<domain/>"
+    with pytest.raises(Failure, match="the switch here has ended before the machine went on"):
+        machine._arrive(replace(arrival, cut_off=lambda: True), SETTING)
 
 
 def test_the_command_takes_as_many_connections_as_a_spec() -> None:
