@@ -20,7 +20,7 @@ from typing import Self
 from tailrace.kernel.boot import boot_id
 from tailrace.kernel.tree import Tree
 from tailrace.resources import hugepages
-from tailrace.resources.ledger import pages_to_give_back
+from tailrace.resources.ledger import forget_pages, pages_to_give_back
 
 _VALUE = re.compile(r"(\d+)(?: \((\d+) ours\))?")
 _POOL = re.compile(r".*/node(\d+)/hugepages/hugepages-(\d+)kB/nr_hugepages")
@@ -86,6 +86,8 @@ class PagePools:
         except ValueError:
             raise OSError(errno.EINVAL, f"{value!r} is no number of pages", target) from None
         with self._alone():
+            if (pool := self._of_kernel(target)) is not None:
+                forget_pages(pool)
             now = self._pages(target)
             if now is None or now.ours is None:
                 raise FileNotFoundError(errno.ENOENT, "there is no such pool", target)
@@ -115,13 +117,14 @@ class PagePools:
 
     def _of_nodes(self, target: str) -> int:
         """Those that nodes and measurements have added, and give back themselves."""
+        own = self._of_kernel(target)
+        added = pages_to_give_back() if own is not None else ()
+        return sum(each.count for each in added if hugepages.pool_of(each.node, kib=each.kib) == own)
+
+    def _of_kernel(self, target: str) -> Path | None:
+        """The pool that nodes and measurements on a node's CPUs add to; None but on the machine itself."""
         named = _POOL.fullmatch(target)
-        if named is None or not self._tree.live:
-            return 0
-        node, kib = int(named[1]), int(named[2])
-        own = hugepages.pool_of(node, kib=kib)
-        added = (each for each in pages_to_give_back() if each.kib == kib)
-        return sum(each.count for each in added if hugepages.pool_of(each.node, kib=kib) == own)
+        return hugepages.pool_of(int(named[1]), kib=int(named[2])) if named is not None and self._tree.live else None
 
     @contextmanager
     def _alone(self) -> Iterator[None]:

@@ -34,7 +34,7 @@ from tailrace.resources import hugepages
 from tailrace.resources.claims import END_IT, taken
 from tailrace.resources.ethtool import set_offloads
 from tailrace.resources.interface import changes_for, check_interface
-from tailrace.resources.ledger import claim_file, exclusive_of_others, own_claim
+from tailrace.resources.ledger import claim_file, exclusive_of_others, forget_pages, own_claim
 from tailrace.resources.pci import check_pci
 from tailrace.resources.place import poller_node
 from tailrace.resources.topology import allowed_cpus, read_cpus
@@ -416,6 +416,7 @@ def _reserve(state: State, pages: int, node: int | None, kib: int) -> None:
             claim = str(claim_file(state.folder))
             thing = HugePages(before=hugepages.pool(base).total, added=lacking, node=node, kib=kib, claim=claim)
             state.add(thing)
+            forget_pages(base)
             hugepages.add(lacking, base)
             state.alter(thing, replace(thing, there=True))
             claim_pages(state)

@@ -26,6 +26,7 @@ from tailrace.kernel.tree import Tree
 from tailrace.process.lock import Held, locked
 from tailrace.resources.claim import Claim, Pages
 from tailrace.resources.conflict import check_beside
+from tailrace.resources.hugepages import pool, pool_of
 from tailrace.resources.topology import read_cpus
 
 _ROOTS = Path("/run/tailrace-claims")
@@ -116,16 +117,48 @@ def _put(file: Path, claim: Claim) -> None:
     new.replace(file)
 
 
-def unclaim_pages(file: Path, pages: Pages) -> None:
+def unclaim_pages(file: Path, pages: Pages) -> int:
     """Takes pages out of a claim, before they are given back: whoever reads it afterwards does not give them back a
-    second time. Raises Failure, Mistake."""
+    second time. Returns how many of them are to be given back: fewer than were added where `forget_pages` has found
+    them gone, and all where there is no claim to say. Raises Failure, Mistake."""
     if _read(file) is None:
-        return
+        return pages.count
     with _alone(file.parent):
         claim = _read(file)
-        if claim is not None and pages in claim.pages:
-            at = claim.pages.index(pages)
-            _put(file, replace(claim, pages=(*claim.pages[:at], *claim.pages[at + 1 :])))
+        if claim is None:
+            return pages.count
+        same = [each for each in claim.pages if (each.kib, each.node) == (pages.kib, pages.node)]
+        found = pages if pages in same else max(same, key=lambda each: each.count, default=None)
+        if found is None:
+            return 0
+        _put(file, replace(claim, pages=_without(claim.pages, found)))
+        return min(found.count, pages.count)
+
+
+def forget_pages(base: Path) -> None:
+    """Takes off the claims of those who are gone what a pool no longer has: somebody has made it smaller by hand, and
+    pages that are added from now on are not theirs to give back. To be called before any are added, under
+    `hugepages.alone`. Raises Failure, Mistake."""
+    folder = ledger_folder()
+    claimed = [(path, claim) for path in _files(folder) if (claim := _read(path)) is not None and claim.owed]
+    of_pool = {each for _, claim in claimed for each in claim.owed if pool_of(each.node, kib=each.kib) == base}
+    gone = sum(each.count for _, claim in claimed for each in claim.owed if each in of_pool) - pool(base).total
+    dead = [(path, claim) for path, claim in claimed if gone > 0 and not claim.holds()]
+    if not dead:
+        return
+    with _alone(folder):
+        for path, claim in dead:
+            kept = []
+            for each in claim.pages:
+                less = min(each.count, gone) if each in of_pool else 0
+                gone -= less
+                kept.append(replace(each, count=each.count - less))
+            _put(path, replace(claim, pages=tuple(each for each in kept if each.count)))
+
+
+def _without(pages: tuple[Pages, ...], one: Pages) -> tuple[Pages, ...]:
+    at = pages.index(one)
+    return (*pages[:at], *pages[at + 1 :])
 
 
 def _check_free(claim: Claim, known: Polled) -> None:

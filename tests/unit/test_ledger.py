@@ -29,6 +29,7 @@ from tailrace.process.process import ProcessId, identify
 from tailrace.resources import hugepages, ledger, single
 from tailrace.resources.claim import Claim, Memory, Pages, Part
 from tailrace.resources.claims import Worker
+from tailrace.resources.hugepages import Pool
 from tailrace.resources.ledger import (
     Overtaken,
     claim_file,
@@ -92,6 +93,37 @@ def test_a_claim_is_on_record_before_it_is_written_and_goes_with_what_was_up(
         state.undo(state.record.things[1])
         assert claims() == []
     assert not own_ledger.exists()
+
+
+def test_pages_that_a_pool_no_longer_has_are_not_given_back(
+    tmp_path: Path, own_ledger: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of a command that was killed, and whose pages somebody then took out of the pool by hand."""
+    node = tmp_path / "node"
+    node.mkdir()
+    (node / "state.json").write_text("{}")
+    dead = [Claim(str(tmp_path / name), "", boot_id(), ProcessId(os.getpid(), 1)) for name in ("first", "second")]
+    files = [ledger.claim_file(Path(claim.folder)) for claim in dead]
+    own_ledger.mkdir(mode=0o700)
+    ledger._put(files[0], replace(dead[0], pages=(Pages(2048, 616, 0), Pages(1048576, 4, 0))))
+    ledger._put(files[1], replace(dead[1], pages=(Pages(2048, 100, 0),)))
+    ledger._put(ledger.claim_file(node), Claim(str(node), "", boot_id(), pages=(Pages(2048, 50, 0),)))
+    pools = {"2048": 0, "1048576": 4}
+    monkeypatch.setattr(ledger, "pool_of", lambda _node, *, kib: tmp_path / f"{kib}")
+    monkeypatch.setattr(ledger, "pool", lambda base: Pool(pools[base.name], 0))
+
+    def owed() -> list[int]:
+        return sorted(each.count for each in ledger.pages_to_give_back())
+
+    for pools["2048"], left in ((800, [4, 50, 100, 616]), (150, [4, 50, 100]), (70, [4, 20, 50]), (0, [4, 50])):
+        ledger.forget_pages(tmp_path / "2048")
+        assert owed() == left
+    # The record of who was killed says the old count still.
+    assert ledger.unclaim_pages(files[0], Pages(2048, 616, 0)) == 0
+    assert ledger.unclaim_pages(files[0], Pages(1048576, 4, 0)) == 4
+    assert ledger.unclaim_pages(files[0], Pages(1048576, 4, 0)) == 0
+    assert ledger.unclaim_pages(ledger.claim_file(node), Pages(2048, 60, 0)) == 50
+    assert ledger.unclaim_pages(own_ledger / "none.json", Pages(2048, 7, 0)) == 7
 
 
 def test_claims_that_do_not_hold_are_ignored_and_swept(tmp_path: Path, own_ledger: Path) -> None:

@@ -152,6 +152,8 @@ def test_pages_of_nodes_are_not_counted_and_are_theirs_to_give_back(
     monkeypatch.setattr(hugepages, "pool_of", lambda node, *, kib: Path(f"{node or 0}/{kib}"))
     claimed: list[held.Pages] = []
     monkeypatch.setattr(page_pools, "pages_to_give_back", lambda: claimed)
+    forgotten: list[Path] = []
+    monkeypatch.setattr(page_pools, "forget_pages", forgotten.append)
     pools = PagePools(LiveTree(host.folder), host.state)
 
     def node(by: int) -> None:
@@ -170,6 +172,7 @@ def test_pages_of_nodes_are_not_counted_and_are_theirs_to_give_back(
     node(30)
     pools.write(POOL, "0 (0 ours)")
     assert total(host) == 30
+    assert forgotten == [Path("0/2048")] * 2
 
 
 SAYS: list[tuple[str, str, bool]] = [
