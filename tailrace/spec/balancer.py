@@ -6,9 +6,10 @@ import ipaddress
 from collections.abc import Iterator
 from typing import Annotated, Any, Literal
 
-from pydantic import BeforeValidator, Field, WithJsonSchema, model_validator
+from pydantic import BeforeValidator, Field, model_validator
 
 from tailrace.spec import units
+from tailrace.spec.addresses import ADDRESS, address_schema, read_host
 from tailrace.spec.connections import Following
 from tailrace.spec.fields import Duration, Model, Name, OneOrMany, ShortSchema, short
 from tailrace.spec.position import Location
@@ -20,23 +21,12 @@ SECRETS = ("secret",)
 _PORTS = 1 << 16
 _RANGE = (0.1, 3600.0)
 
-IPAddress = ipaddress.IPv4Address | ipaddress.IPv6Address
-
 
 def _address(value: Any) -> str:
-    expected = "expected an IPv4 or IPv6 address, such as 192.0.2.1 or 2001:db8::1"
-    try:
-        found = ipaddress.ip_address(value.strip() if isinstance(value, str) else "")
-    except ValueError:
-        raise ValueError(f"{units.shown(value)} is no address; {expected}") from None
-    if found.is_multicast or found.is_loopback or found.is_unspecified or getattr(found, "scope_id", None) is not None:
-        raise ValueError(f"{value} is an address that no host has in a network; {expected}")
-    return str(found)
+    return str(read_host(value, "expected an IPv4 or IPv6 address, such as 192.0.2.1 or 2001:db8::1"))
 
 
-Address = Annotated[
-    str, BeforeValidator(_address), WithJsonSchema({"type": "string", "examples": ["192.0.2.1", "2001:db8::1"]})
-]
+Address = Annotated[str, BeforeValidator(_address), address_schema(ADDRESS, "192.0.2.1", "2001:db8::1")]
 Addresses = Annotated[list[Address], short(str, lambda value: [value]), OneOrMany(), Field(min_length=1, max_length=2)]
 Port = Annotated[int, Field(ge=1, le=_PORTS - 1)]
 Kind = Literal["tcp", "echo", "neighbour"]

@@ -6,7 +6,7 @@ from typing import Annotated, Any
 
 from pydantic import BeforeValidator, Field, model_validator
 
-from tailrace.spec.fields import Model
+from tailrace.spec.fields import Model, each_once
 from tailrace.spec.virtual_function import CardFunction, Station, VirtualFunction
 
 
@@ -30,15 +30,10 @@ class Failover(Model):
         return None if self.vf is None else self.vf.model_copy(update={"mac": None})
 
 
-def _by_number(value: Any) -> Any:
+def _number(key: Any) -> Any:
     """YAML's keys are text here."""
-    if not isinstance(value, dict):
-        return value
-    return {
-        int(key) if isinstance(key, str) and key.isascii() and key.isdigit() else key: each
-        for key, each in value.items()
-    }
+    return int(key) if isinstance(key, str) and key.isascii() and key.isdigit() else key
 
 
-Failovers = Annotated[dict[Annotated[int, Field(ge=0)], Failover], BeforeValidator(_by_number)]
+Failovers = Annotated[dict[Annotated[int, BeforeValidator(_number), Field(ge=0)], Failover], each_once(_number, "port")]
 """By the number of the port."""

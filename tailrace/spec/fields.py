@@ -13,7 +13,9 @@ from pydantic import (
     Field,
     GetJsonSchemaHandler,
     PlainSerializer,
+    ValidatorFunctionWrapHandler,
     WithJsonSchema,
+    WrapValidator,
 )
 from pydantic_core import CoreSchema
 
@@ -47,6 +49,22 @@ class OneOrMany:
 def short(wanted: type | tuple[type, ...], expand: Callable[[Any], Any]) -> BeforeValidator:
     """A short form: where a value is of a wanted type, `expand` makes the long form of it."""
     return BeforeValidator(lambda value: expand(value) if isinstance(value, wanted) else value)
+
+
+def each_once(read: Callable[[Any], Any], what: str) -> WrapValidator:
+    """Of keys that have several spellings: each is there once. `read` makes the same of all spellings of one `what`."""
+
+    def check(value: Any, handler: ValidatorFunctionWrapHandler) -> Any:
+        found = handler(value)
+        if not isinstance(value, dict) or len(found) == len(value):
+            return found
+        spellings: dict[Any, list[str]] = {}
+        for key in value:
+            spellings.setdefault(read(key), []).append(f"{key!r}")
+        several = [" and ".join(each) for each in spellings.values() if len(each) > 1]
+        raise ValueError(f"{', '.join(several)} are the same {what}; expected each once")
+
+    return WrapValidator(check)
 
 
 def text_schema(pattern: str, example: str) -> WithJsonSchema:
@@ -115,15 +133,26 @@ PacketRate = Annotated[
 ]
 
 NAME = r"[a-z][a-z0-9-]{0,23}"
+_NAME = rf"^{NAME}$"
+_PORT_NAME = rf"^({NAME}(\.([0-9]|1[0-5]))?|tester\.[ab])$"
+#: What a text cannot be that is written otherwise, and what was expected.
+NAMES = {
+    _NAME: ("name", "small letters, digits and hyphens, a letter first, 24 at most"),
+    _PORT_NAME: (
+        "port",
+        "small letters, digits and hyphens, a letter first, 24 at most; or tester.a, tester.b, FUNCTION.0 to "
+        "FUNCTION.15",
+    ),
+}
 Name = Annotated[
     str,
-    Field(pattern=rf"^{NAME}$", description="small letters, digits and hyphens; 24 at most"),
+    Field(pattern=_NAME, description="small letters, digits and hyphens; 24 at most"),
 ]
 #: A port has a name of its own, or is one of the two of a function or of the tester.
 PortName = Annotated[
     str,
     Field(
-        pattern=rf"^({NAME}(\.([0-9]|1[0-5]))?|tester\.[ab])$",
+        pattern=_PORT_NAME,
         description="a name under `ports`, tester.a, tester.b, or FUNCTION.0 to FUNCTION.15",
     ),
 ]

@@ -11,9 +11,10 @@ from functools import cached_property
 from itertools import product
 from typing import Annotated, Any, Literal
 
-from pydantic import BeforeValidator, Field, WithJsonSchema
+from pydantic import BeforeValidator, Field
 
 from tailrace.spec import hidden
+from tailrace.spec.addresses import PREFIX, address_schema
 from tailrace.spec.connections import Following
 from tailrace.spec.fields import NAME, Model, Name, OneOrMany, short
 from tailrace.spec.match import PROTOCOLS, WITH_PORTS, PortRange, Prefix, Protocol, read_prefix
@@ -50,9 +51,7 @@ def _address(value: Any) -> str:
 
 
 Action = Literal["allow", "deny", "reject"]
-Address = Annotated[
-    str, BeforeValidator(_address), WithJsonSchema({"type": "string", "examples": ["10.1.0.0/16", "web"]})
-]
+Address = Annotated[str, BeforeValidator(_address), address_schema(rf"^{NAME}$|{PREFIX}", "10.1.0.0/16", "web")]
 Addresses = Annotated[list[Address], short(str, lambda value: [value]), OneOrMany(), Field(min_length=1)]
 Prefixes = Annotated[list[Prefix], short(str, lambda value: [value]), OneOrMany(), Field(min_length=1)]
 

@@ -12,6 +12,7 @@ from typing import Annotated, Any
 from pydantic import BeforeValidator, Field, WithJsonSchema, model_validator
 
 from tailrace.spec import units
+from tailrace.spec.addresses import PREFIX, address_schema, read_network
 from tailrace.spec.fields import Model
 
 ETHERTYPES = {"ipv4": 0x0800, "arp": 0x0806, "ipv6": 0x86DD}
@@ -76,27 +77,14 @@ def _word_schema(words: dict[str, int], least: int, most: int) -> WithJsonSchema
 
 def read_prefix(value: Any) -> str:
     """10.1.0.0/16. Raises ValueError."""
-    expected = "expected an IPv4 or IPv6 prefix, such as 10.1.0.0/16 or 2001:db8::/32"
-    if not isinstance(value, str):
-        raise ValueError(f"{units.shown(value)} is no prefix; {expected}")
-    if "%" in value:
-        raise ValueError(f"{value!r} names a zone, which is not in a frame; expected {value.partition('%')[0]}")
-    try:
-        return str(ipaddress.ip_network(value))
-    except ValueError:
-        pass
-    try:
-        meant = ipaddress.ip_interface(value).network
-    except ValueError:
-        raise ValueError(f"{value!r} is no prefix; {expected}") from None
-    raise ValueError(f"{value!r} has bits set beyond its length; expected {meant}")
+    return str(read_network(value, "expected an IPv4 or IPv6 prefix, such as 10.1.0.0/16 or 2001:db8::/32"))
 
 
 Vlan = Annotated[Range, _range("VLAN", 0, 4094), _range_schema(0, 4094)]
 PortRange = Annotated[Range, _range("port number", 0, 65535), _range_schema(0, 65535)]
 Ethertype = Annotated[int, _word("Ethertype", ETHERTYPES, 0x0600, 0xFFFF), _word_schema(ETHERTYPES, 0x0600, 0xFFFF)]
 Protocol = Annotated[int, _word("protocol", PROTOCOLS, 0, 255), _word_schema(PROTOCOLS, 0, 255)]
-Prefix = Annotated[str, BeforeValidator(read_prefix), WithJsonSchema({"type": "string", "examples": ["10.1.0.0/16"]})]
+Prefix = Annotated[str, BeforeValidator(read_prefix), address_schema(PREFIX, "10.1.0.0/16")]
 
 
 class Match(Model):

@@ -6,13 +6,13 @@ from these models (`tailrace.spec.schema`).
 
 from __future__ import annotations
 
-import ipaddress
 import re
 from typing import Annotated, Any, Literal, get_args
 
 from pydantic import BeforeValidator, Field, WithJsonSchema, field_validator, model_validator
 
 from tailrace.spec import units
+from tailrace.spec.addresses import WITH_LENGTH, address_schema, read_interface
 from tailrace.spec.balancer import Balancer
 from tailrace.spec.failover import Failovers
 from tailrace.spec.fields import (
@@ -241,26 +241,24 @@ _REPLICAS_SCHEMA = {
 Replicas = Annotated[dict[int, ReplicaState], BeforeValidator(_expand_replicas), WithJsonSchema(_REPLICAS_SCHEMA)]
 
 
+def _seed_address(value: Any) -> str:
+    """10.0.0.1/24: netplan takes none without a length."""
+    return str(read_interface(value, "expected one with its network, such as 10.0.0.1/24"))
+
+
+SeedAddress = Annotated[str, BeforeValidator(_seed_address), address_schema(WITH_LENGTH, "10.0.0.1/24")]
+
+
 class Seed(Model):
     """What a machine is told at its first boot (cloud-init, NoCloud)."""
 
     hostname: str | None = Field(None, pattern=HOSTNAME, description="its name for itself")
-    addresses: list[str] = Field(
+    addresses: list[SeedAddress] = Field(
         default_factory=list, description="of its ports in order, such as 10.0.0.1/24; cloud-init gives them to them"
     )
     user_data: str | None = Field(
         None, max_length=4096, description="a file with more for cloud-init: keys, users, packages"
     )
-
-    @field_validator("addresses")
-    @classmethod
-    def _addresses_are_some(cls, value: list[str]) -> list[str]:
-        for each in value:
-            try:
-                ipaddress.ip_interface(each if "/" in each else "")  # netplan takes none without
-            except ValueError:
-                raise ValueError(f"{each!r} is no address with its network; expected such as 10.0.0.1/24") from None
-        return value
 
     @property
     def settings(self) -> tuple[str, ...]:

@@ -8,9 +8,10 @@ from collections.abc import Iterator
 from itertools import combinations, product
 from typing import Annotated, Any, Literal
 
-from pydantic import BeforeValidator, Field, WithJsonSchema
+from pydantic import BeforeValidator, Field
 
 from tailrace.spec import units
+from tailrace.spec.addresses import address_schema, nobody, read_host, read_network
 from tailrace.spec.connections import Following
 from tailrace.spec.fields import Model, OneOrMany, short
 from tailrace.spec.position import Location
@@ -29,34 +30,27 @@ Network = ipaddress.IPv4Network
 def _prefix(value: Any) -> str:
     """198.51.100.0/28, or an address."""
     expected = "expected an IPv4 prefix or address, such as 198.51.100.0/28"
-    text = value.strip() if isinstance(value, str) else ""
-    try:
-        found = ipaddress.IPv4Network(text)
-    except ValueError as error:
-        why = " (bits are set behind its length)" if "host bits" in str(error) else ""
-        raise ValueError(f"{units.shown(value)} is no prefix{why}; {expected}") from None
-    if found.prefixlen == 0 or found.is_multicast or found.is_loopback or found.is_unspecified:
-        raise ValueError(f"{text} has addresses that no host may have; {expected}")
+    found = read_network(value, expected)
+    if found.version != 4:
+        raise ValueError(f"{units.shown(value)} is no prefix of IPv4; {expected}")
+    if (of := nobody(found)) is not None:
+        raise ValueError(f"{found} has addresses that no host has in a network ({of}); {expected}")
     return str(found)
 
 
 def _address(value: Any) -> str:
-    text = value.strip() if isinstance(value, str) else ""
-    try:
-        return str(ipaddress.IPv4Address(text))
-    except ValueError:
-        raise ValueError(f"{units.shown(value)} is no IPv4 address; expected one, such as 10.0.0.5") from None
+    expected = "expected one of IPv4, such as 10.0.0.5"
+    found = read_host(value, expected)
+    if found.version != 4:
+        raise ValueError(f"{found} is no IPv4 address; {expected}")
+    return str(found)
 
 
-def _text(pattern: str, example: str) -> WithJsonSchema:
-    return WithJsonSchema({"type": "string", "pattern": pattern, "examples": [example]})
-
-
-Prefix = Annotated[str, BeforeValidator(_prefix), _text(r"^[0-9.]+(/[0-9]{1,2})?$", "198.51.100.0/28")]
+Prefix = Annotated[str, BeforeValidator(_prefix), address_schema(r"^[0-9.]+(/[0-9]{1,2})?$", "198.51.100.0/28")]
 Prefixes = Annotated[
     list[Prefix], short(str, lambda value: [value]), OneOrMany(), Field(min_length=1, max_length=MOST_PREFIXES)
 ]
-Address = Annotated[str, BeforeValidator(_address), _text(r"^[0-9.]+$", "10.0.0.5")]
+Address = Annotated[str, BeforeValidator(_address), address_schema(r"^[0-9.]+$", "10.0.0.5")]
 Port = Annotated[int, Field(ge=1, le=PORTS - 1)]
 
 

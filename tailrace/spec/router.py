@@ -7,80 +7,58 @@ import ipaddress
 from collections.abc import Iterable, Iterator
 from typing import Annotated, Any, Literal
 
-from pydantic import BeforeValidator, Field, WithJsonSchema
+from pydantic import BeforeValidator, Field
 
-from tailrace.spec import units
-from tailrace.spec.fields import OneOrMany, short
+from tailrace.spec.addresses import (
+    ADDRESS,
+    NOWHERE,
+    WITH_LENGTH,
+    Address,
+    Net,
+    address_schema,
+    read_host,
+    read_interface,
+    read_network,
+)
+from tailrace.spec.fields import OneOrMany, each_once, short
 from tailrace.spec.kind import Network, Route, Settings
 from tailrace.spec.position import Location
 from tailrace.spec.virtual_function import Station
 
 MOST_ROUTES = 1 << 22
-_ADDRESS = r"^[0-9a-fA-F:.]+$"
-_WITH_LENGTH = r"^[0-9a-fA-F:.]+/[0-9]{1,3}$"
 PortName = Literal["port0", "port1"]
 _PORTS: tuple[PortName, ...] = ("port0", "port1")
 #: Bytes of tables, as the program takes them (dataplane/functions/router_table.c): at least, and for each route.
 _TABLES = 160 << 20
 _IPV4_ROUTE, _IPV6_ROUTE = 640, 3700
 
-Address = ipaddress.IPv4Address | ipaddress.IPv6Address
-Net = ipaddress.IPv4Network | ipaddress.IPv6Network
 #: Routes by the length of their prefix, and by its bits.
 Narrow = dict[int, dict[int, Net]]
-#: Where no frame is forwarded to by a route (RFC 1812, 5.3.7; RFC 6890; RFC 4291, 2.5 and 2.7).
-_NOWHERE: tuple[Net, ...] = tuple(
-    ipaddress.ip_network(each)
-    for each in ("0.0.0.0/8", "127.0.0.0/8", "224.0.0.0/4", "240.0.0.0/4", "::/127", "fe80::/10", "ff00::/8")
-)
 
 
 def _interface(value: Any) -> str:
     """10.0.0.1/24"""
     expected = "expected an address with its prefix's length, such as 10.0.0.1/24 or 2001:db8::1/64"
-    text = value.strip() if isinstance(value, str) else ""
-    try:
-        found = ipaddress.ip_interface(text if "/" in text else "")
-    except ValueError:
-        raise ValueError(f"{units.shown(value)} is no address; {expected}") from None
-    address, network = found.ip, found.network
-    if address.is_multicast or address.is_loopback or address.is_unspecified or address.is_link_local:
-        raise ValueError(f"{text} cannot be a port's; {expected}")
-    narrow = network.prefixlen < network.max_prefixlen - 1
-    if narrow and address in (network.network_address, network.broadcast_address) and address.version == 4:
-        raise ValueError(f"{text} is the address of the whole network, or of all in it; {expected}")
+    found = read_interface(value, expected)
+    if found.ip.is_link_local:
+        raise ValueError(f"{found} cannot be a port's; {expected}")
     return str(found)
 
 
 def _prefix(value: Any) -> str:
     """10.0.0.0/8"""
     expected = "expected a prefix such as 10.0.0.0/8, 0.0.0.0/0 or 2001:db8::/32"
-    text = value.strip() if isinstance(value, str) else ""
-    try:
-        return str(ipaddress.ip_network(text if "/" in text else ""))
-    except ValueError as error:
-        why = " (bits are set behind its length)" if "host bits" in str(error) else ""
-        raise ValueError(f"{units.shown(value)} is no prefix{why}; {expected}") from None
+    return str(read_network(value, expected, bare=False))
 
 
 def _next_hop(value: Any) -> str:
     """10.0.0.2"""
-    text = value.strip() if isinstance(value, str) else ""
-    try:
-        return str(ipaddress.ip_address(text))
-    except ValueError:
-        raise ValueError(
-            f"{units.shown(value)} is no address; expected that of a neighbour, such as 10.0.0.2"
-        ) from None
+    return str(read_host(value, "expected that of a neighbour, such as 10.0.0.2"))
 
 
-def _text(pattern: str, example: str) -> WithJsonSchema:
-    return WithJsonSchema({"type": "string", "pattern": pattern, "examples": [example]})
-
-
-Interface = Annotated[str, BeforeValidator(_interface), _text(_WITH_LENGTH, "10.0.0.1/24")]
-Prefix = Annotated[str, BeforeValidator(_prefix), _text(_WITH_LENGTH, "10.0.0.0/8")]
-NextHop = Annotated[str, BeforeValidator(_next_hop), _text(_ADDRESS, "10.0.0.2")]
+Interface = Annotated[str, BeforeValidator(_interface), address_schema(WITH_LENGTH, "10.0.0.1/24")]
+Prefix = Annotated[str, BeforeValidator(_prefix), address_schema(WITH_LENGTH, "10.0.0.0/8")]
+NextHop = Annotated[str, BeforeValidator(_next_hop), address_schema(ADDRESS, "10.0.0.2")]
 Interfaces = Annotated[list[Interface], short(str, lambda value: [value]), OneOrMany()]
 NextHops = Annotated[list[NextHop], short(str, lambda value: [value]), OneOrMany(), Field(min_length=1, max_length=8)]
 
@@ -94,7 +72,7 @@ class Router(Settings):
         "or by a routing daemon, in its network namespace",
     )
     port1: Interfaces = Field(default_factory=list, description="the same of its second port")
-    routes: dict[Prefix, NextHops] = Field(
+    routes: Annotated[dict[Prefix, NextHops], each_once(_prefix, "prefix")] = Field(
         default_factory=dict,
         description="by prefix: the neighbour that leads there, or several that share the flows. Others may be added "
         "in its network namespace while it runs",
@@ -102,7 +80,7 @@ class Router(Settings):
     macs: dict[PortName, Station] = Field(
         default_factory=dict, description="the MAC addresses of its ports; random ones unless given"
     )
-    neighbours: dict[NextHop, Station] = Field(
+    neighbours: Annotated[dict[NextHop, Station], each_once(_next_hop, "address")] = Field(
         default_factory=dict,
         description="MAC addresses of neighbours that are not asked for them; others are found by ARP and neighbour "
         "discovery",
@@ -183,7 +161,7 @@ class Router(Settings):
         self, prefix: Net, hops: list[str], owners: dict[str, str], networks: dict[Net, str], narrow: Narrow
     ) -> Iterator[str]:
         """What is wrong with a route."""
-        nowhere = [each for each in _NOWHERE if each.version == prefix.version and each.supernet_of(prefix)]  # type: ignore[arg-type]
+        nowhere = [each for each in NOWHERE if each.version == prefix.version and each.supernet_of(prefix)]  # type: ignore[arg-type]
         if nowhere:
             yield f"frames to {nowhere[0]} are never forwarded; expected another prefix"
         if prefix in networks:

@@ -100,6 +100,10 @@ def test_what_is_written_reads_back_the_same() -> None:
         (balancer(service(), own="source: [10.0.0.8, 10.0.0.9]"), "two addresses of IPv4"),
         (balancer(service(address="192.0.2.0/24")), "is no address; expected an IPv4 or IPv6 address"),
         (balancer(service(address="224.0.0.1")), "an address that no host has"),
+        (balancer(service(address="240.0.0.1")), "240.0.0.1 is an address that no host has in a network .240.0.0.0/4."),
+        (balancer(service(), own="source: 0.0.0.1"), "0.0.0.1 is an address that no host has in a network .0.0.0.0/8."),
+        (balancer(service(ends="back_ends: [255.255.255.255]")), "255.255.255.255 is an address that no host has"),
+        (balancer(service(), own="source: '2001:db8::1%eth0'"), "names a zone.*; expected 2001:db8::1"),
         (balancer(service(address="10.0.0.9")), "10.0.0.9 is the source too"),
         (balancer(service(address="10.0.0.1"), own=f"{SOURCE}, gateway: 10.0.0.1"), "10.0.0.1 is the gateway too"),
         (

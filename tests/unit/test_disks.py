@@ -196,7 +196,7 @@ def test_a_machine_with_a_disk_of_ones_own_has_no_kind_and_is_told_its_seed(tmp_
     [
         (OWN % ", kind: skeleton", "expected no kind"),
         (OWN.replace("own.qcow2", "own") % ", kind: skeleton, firmware: uefi", "firmware is of a machine with a disk"),
-        (OWN % ", seed: {addresses: [10.0.0.1.2]}", "no address with its network"),
+        (OWN % ", seed: {addresses: [10.0.0.1.2]}", "no address; expected one with its network"),
         (OWN % ", seed: {addresses: [10.0.0.1/8, 10.0.0.2/8, 10.0.0.3/8]}", "3 addresses for 2 ports"),
         (
             "functions: {fw: {kind: skeleton, seed: {}}}\nchains: {v: [tester.a, fw, tester.b]}\n",
@@ -206,7 +206,9 @@ def test_a_machine_with_a_disk_of_ones_own_has_no_kind_and_is_told_its_seed(tmp_
             OWN.replace("own.qcow2", "own.iso") % "",
             "own.iso is no disk by its name; expected one that ends in .qcow2 or .raw",
         ),
-        (OWN % ", seed: {addresses: [10.0.0.1]}", "'10.0.0.1' is no address with its network"),
+        (OWN % ", seed: {addresses: [10.0.0.1]}", "'10.0.0.1' is no address; expected one with its network"),
+        (OWN % ", seed: {addresses: ['2001:db8::1%eth0/64']}", "names a zone.*; expected 2001:db8::1/64"),
+        (OWN % ", seed: {addresses: [255.255.255.255/32]}", "an address that no host has in a network .240.0.0.0/4"),
     ],
 )
 def test_what_does_not_fit_a_disk_of_ones_own_is_refused(text: str, said: str) -> None:

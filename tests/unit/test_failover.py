@@ -74,6 +74,7 @@ def test_the_function_and_the_port_have_one_address(kernel: SriovKernel) -> None
     [
         ("runs: machine\n    driver: linux", "runs: container", "failover: only machines are given devices"),
         ("driver: linux", "driver: dpdk", "failover: Linux inside makes one interface of both"),
+        ("}}\nbridges", f"}}, 00: {{mac: '{MAC}'}}}}\nbridges", "'0' and '00' are the same port; expected each once"),
         ("{0: {mac", "{2: {mac", "failover: 2 is no vhost-user port of its; expected 0, 1"),
         ("driver: linux", "driver: linux\n    interface: [virtio, vhost-user]", "failover: 0 is no vhost-user port"),
         ("driver: linux", "driver: linux\n    replicas: 2", "of one replica; expected one replica"),

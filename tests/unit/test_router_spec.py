@@ -127,9 +127,37 @@ def test_its_sandbox_is_in_its_namespace_without_capabilities() -> None:
     [
         (edge("port0: 10.0.0.1"), r"s:2:40: .*'10\.0\.0\.1' is no address; expected an address with its prefix's"),
         (edge("port0: 10.0.0.0/24"), "is the address of the whole network"),
-        (edge("port0: 224.0.0.1/24"), "cannot be a port's"),
+        (edge("port0: 224.0.0.1/24"), "an address that no host has in a network .224.0.0.0/4."),
+        (edge("port0: 255.255.255.255/32"), "an address that no host has in a network .240.0.0.0/4."),
+        (edge("port0: 0.0.0.5/32"), "an address that no host has in a network .0.0.0.0/8."),
+        (edge("port0: 240.0.0.1/4"), "an address that no host has in a network .240.0.0.0/4."),
+        (edge("port0: 0.0.0.1/8"), "an address that no host has in a network .0.0.0.0/8."),
+        (edge("port0: '::ffff:10.0.0.1/120'"), "an address that no host has in a network .::ffff:0:0/96."),
+        (edge("port0: 10.0.0.255/24"), "is the address of the whole network, or of all in it"),
+        (edge("port0: 10.0.0.1/255.255.255.0"), "has a mask; expected the length of the prefix, 10.0.0.1/24"),
+        (edge("port0: '2001:db8::1%eth0/64'"), "names a zone, which is not in a frame; expected 2001:db8::1/64"),
+        (edge(f"{PORTS}, routes: {{'2001:db8::%x/48': 'fd00:1::2'}}"), "names a zone.*; expected 2001:db8::/48"),
+        (edge(f"{PORTS}, routes: {{10.2.0.0/16: 'fd00:1::2%eth0'}}"), "names a zone.*; expected fd00:1::2"),
+        (edge(f"{PORTS}, neighbours: {{'fd00:1::2%x': '02:00:00:00:00:0b'}}"), "names a zone.*; expected fd00:1::2"),
+        (edge(f"{PORTS}, routes: {{10.2.0.0/16: 0.0.0.9}}"), "0.0.0.9 is an address that no host has"),
+        (edge(f"{PORTS}, routes: {{10.2.0.0/255.255.0.0: 10.0.1.2}}"), "has a mask; .*, 10.2.0.0/16"),
+        (
+            edge(f"{PORTS}, routes: {{10.2.0.0/16: 10.0.1.2, 10.2.0.0/016: 10.0.1.3}}"),
+            "'10.2.0.0/16' and '10.2.0.0/016' are the same prefix; expected each once",
+        ),
+        (
+            edge(f"{PORTS}, routes: {{'2001:DB8:1::/48': 'fd00:1::2', '2001:db8:1::/48': 'fd00:1::3'}}"),
+            "'2001:DB8:1::/48' and '2001:db8:1::/48' are the same prefix; expected each once",
+        ),
+        (
+            edge(
+                f"{PORTS}, neighbours: {{'fd00:1::a': '02:00:00:00:00:0b', 'fd00:1::A': '02:00:00:00:00:0c', "
+                "'fd00:1:0::a': '02:00:00:00:00:0d'}"
+            ),
+            "'fd00:1::a' and 'fd00:1::A' and 'fd00:1:0::a' are the same address; expected each once",
+        ),
         (edge("port0: 'fe80::1/64'"), "cannot be a port's"),
-        (edge(f"{PORTS}, routes: {{10.2.0.1/16: 10.0.1.2}}"), "is no prefix .bits are set behind its length"),
+        (edge(f"{PORTS}, routes: {{10.2.0.1/16: 10.0.1.2}}"), "has bits set beyond its length; expected 10.2.0.0/16"),
         (edge(f"{PORTS}, routes: {{10.2.0.0/16: ten}}"), "'ten' is no address; expected that of a neighbour"),
         (edge(f"{PORTS}, routes: {{10.2.0.0/16: []}}"), "routes"),
         (edge(f"{PORTS}, routes: {{10.2.0.0/16: 10.9.0.1}}"), r"10\.9\.0\.1 is in no prefix of a port"),
