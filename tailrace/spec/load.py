@@ -18,6 +18,7 @@ from pydantic_core import ErrorDetails
 
 from tailrace.spec import units
 from tailrace.spec.check import cross_check
+from tailrace.spec.fields import NAMES
 from tailrace.spec.model import HOSTNAME, IMAGE, Device, Hop, Spec
 from tailrace.spec.port import PATTERNS
 from tailrace.spec.position import Document, Location, naming, parse_document, raise_any, read_document, shown_key
@@ -248,12 +249,11 @@ def _explain(document: Document, details: ErrorDetails) -> SpecError:
         message = str(details["ctx"]["error"])
     elif kind == "literal_error":
         message = f"{value} is unknown in {_shown(written)}; expected {details['ctx']['expected']}"
-    elif kind == "string_pattern_mismatch" and details["loc"][-1] == "[key]":
-        position = document.key(written)
-        words = "small letters, digits and hyphens, a letter first, 24 at most"
-        if _names_ports(location):
-            words += "; or tester.a, tester.b, FUNCTION.0 to FUNCTION.15"
-        message = f"{details['input']!r} cannot be a {'port' if _names_ports(location) else 'name'}; expected {words}"
+    elif kind == "string_pattern_mismatch" and details["ctx"]["pattern"] in NAMES:
+        if details["loc"][-1] == "[key]":
+            position = document.key(written)
+        what, words = NAMES[details["ctx"]["pattern"]]
+        message = f"{details['input']!r} cannot be a {what}; expected {words}"
     elif kind == "string_type" and document.texts.get(written):
         text = document.texts[written]
         message = f"{text} in {_shown(written)} is {value} to YAML, and no text; expected it in quotes, as '{text}'"
@@ -271,10 +271,6 @@ def _instead(document: Document, written: Location, message: str) -> str:
     texts = [(written, value), *(((*written, index), item) for index, item in enumerate(items))]
     found = [document.mistakable[at] for at, text in texts if at in document.mistakable and repr(text) in message]
     return "".join(f" ({meant})" for meant in dict.fromkeys(found))
-
-
-def _names_ports(location: Location) -> bool:
-    return location[:1] == ("ports",) or (location[:1] == ("bridges",) and "ports" in location)
 
 
 def _plain(details: ErrorDetails) -> str:

@@ -92,6 +92,10 @@ def test_what_is_written_reads_back_the_same() -> None:
         (fw("acton: allow"), "unknown key 'acton'.*did you mean action"),
         (fw("action: allow, destination_port: [90, 80]"), "is empty"),
         (fw("name: a, action: allow", "name: a, action: deny"), "'a' is the name of rule 1 already"),
+        (
+            fw("name: '', action: deny"),
+            r"rules\[0\].name: '' cannot be a name; expected small letters, digits and hyphens, a letter first, 24",
+        ),
         (fw("action: allow, source: '2001:db8::1%eth0'"), "names a zone.*; expected 2001:db8::1$"),
         (fw("action: allow, source: 10.0.0.0/255.0.0.0"), "has a mask; expected the length of the prefix, 10.0.0.0/8"),
         (fw("action: allow", more="timeouts: {query: 0.5s}"), "expected whole seconds from 1s to 24h"),
