@@ -43,7 +43,7 @@ from tailrace.functions.domain import (
 from tailrace.functions.guest_tuning import kernel_arguments, tune
 from tailrace.functions.images import DEFAULT, DRIVER_FOR_PROGRAMS, DRIVERS, Image, images_folder, machine_image
 from tailrace.functions.names import outer_name
-from tailrace.functions.namespace import network_commands
+from tailrace.functions.namespace import network_commands, with_failed_line
 from tailrace.functions.priority import follow, priority_range, priority_words
 from tailrace.functions.program import BUFFERS_MIB, NAME, READY, function_command, wait_until_ready
 from tailrace.functions.runtime import Arrival, Behind, Instance, Load, Origin, Started, Starter, Used
@@ -435,10 +435,12 @@ def _give_network(launcher: Launcher, name: str) -> None:
     except FileNotFoundError:
         return
     for first in range(0, len(lines), _LINES):
-        told = "\n".join(
-            [": its network", _HAS_IP, f"{_IP} -batch - <<'END'", *lines[first : first + _LINES], "END", ""]
-        )
-        agent.ask(agent.beside(launcher.log(name)), told)
+        part = lines[first : first + _LINES]
+        told = "\n".join([": its network", _HAS_IP, f"{_IP} -batch - <<'END'", *part, "END", ""])
+        try:
+            agent.ask(agent.beside(launcher.log(name)), told)
+        except Failure as error:
+            raise Failure(with_failed_line(str(error), part)) from None
 
 
 def _as_started(logs: Path, name: str) -> Path:

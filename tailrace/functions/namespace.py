@@ -11,19 +11,24 @@ from __future__ import annotations
 import ipaddress
 import json
 import os
-from collections.abc import Sequence
+import re
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 from tailrace.errors import Failure, Mistake
 from tailrace.functions.names import outer_name
-from tailrace.process.programs import run_system
-from tailrace.spec.kind import Network, Route
+from tailrace.process.programs import PATIENCE, finished, run_system, system_program
+from tailrace.spec.kind import Network
 from tailrace.state.record import Namespace, State
 
 _SWITCHES = ("net.ipv4.ip_forward=1", "net.ipv6.conf.all.forwarding=1")
 _PROTOCOL = "116"
 """Of the routes and neighbours that a spec gives (rtnetlink(7), rtm_protocol): others are not ours."""
+_FAILED = re.compile(r"\s*Command failed -:(\d+)\s*")
+"""How ip(8) says in which line of a batch it has stopped."""
+_LINE_SECONDS = 1e-3
+"""For a line of a batch: a hundred times as long as it takes."""
 
 
 def prepare_namespace(state: State, function: str, network: Network, group: int) -> str:
@@ -44,9 +49,7 @@ def prepare_namespace(state: State, function: str, network: Network, group: int)
     for number, addresses in enumerate(network.addresses):
         mac = network.macs[number] if network.macs else None
         _port(thing.name, f"port{number}", addresses, group, mac)
-    _neighbours(thing.name, network)
-    for version in (4, 6):
-        _routes(thing.name, version, network.routes)
+    _batch(thing.name, [*_wanted(network), *_unwanted(thing.name, network)])
     return thing.name
 
 
@@ -61,12 +64,52 @@ def network_commands(network: Network, macs: Sequence[str]) -> list[str]:
         lines += [f"address flush dev {port} scope global", f"neighbour flush dev {port} nud permanent"]
         lines += [f"link set {port} address {mac} up"]
         lines += [f"address replace {address} dev {port}" for address in addresses]
-    for address, mac, at in network.neighbours:
-        lines.append(f"neighbour replace {address} lladdr {mac} dev port{at} nud permanent protocol {_PROTOCOL}")
+    return [*lines, *_wanted(network)]
+
+
+def with_failed_line(said: str, lines: Sequence[str]) -> str:
+    """What ip(8) has said of a batch of these lines, with the line that it has stopped at in place of its number."""
+    found = _FAILED.search(said)
+    if found is None or not 1 <= int(found[1]) <= len(lines):
+        return said
+    why = " ".join(_FAILED.sub(" ", said).split())
+    return f"`ip {lines[int(found[1]) - 1]}`: {why}"
+
+
+def _wanted(network: Network) -> list[str]:
+    """The neighbours and routes that the spec gives."""
+    lines = [
+        f"neighbour replace {address} lladdr {mac} dev port{at} nud permanent protocol {_PROTOCOL}"
+        for address, mac, at in network.neighbours
+    ]
     for route in network.routes:
         hops = " ".join(f"nexthop via {hop} dev port{at}" for hop, at in route.via)
         lines.append(f"route replace {route.prefix} proto {_PROTOCOL} {hops}")
     return lines
+
+
+def _unwanted(namespace: str, network: Network) -> Iterator[str]:
+    """Takes away those that it has given before, and does not any more."""
+    neighbours = {(address, f"port{port}") for address, _, port in network.neighbours}
+    for found in _listed(namespace, "neighbour", "show", "nud", "permanent", "proto", _PROTOCOL):
+        if (found["dst"], found["dev"]) not in neighbours:
+            yield f"neighbour delete {found['dst']} dev {found['dev']}"
+    routes = {each.prefix for each in network.routes}
+    for version, everything in ((4, "0.0.0.0/0"), (6, "::/0")):
+        for found in _listed(namespace, f"-{version}", "route", "show", "proto", _PROTOCOL):
+            prefix = str(ipaddress.ip_network(everything if found["dst"] == "default" else found["dst"]))
+            if prefix not in routes:
+                yield f"route delete {prefix} proto {_PROTOCOL}"
+
+
+def _batch(namespace: str, lines: Sequence[str]) -> None:
+    """Has one ip(8) do all of it, in order. Raises Failure with the line that it has stopped at."""
+    if not lines:
+        return
+    command = [system_program("ip"), "-n", namespace, "-batch", "-"]
+    done = finished(command, PATIENCE + _LINE_SECONDS * len(lines), told="".join(f"{line}\n" for line in lines))
+    if done.returncode != 0:
+        raise Failure(f"network namespace {namespace}: {with_failed_line(done.stderr.strip(), lines)}")
 
 
 def _ip(namespace: str, *words: str) -> str:
@@ -91,27 +134,3 @@ def _port(namespace: str, name: str, addresses: tuple[str, ...], group: int, mac
     for address in addresses:
         _ip(namespace, "address", "replace", address, "dev", name)
     _ip(namespace, "link", "set", name, *(("address", mac) if mac is not None else ()), "up")
-
-
-def _neighbours(namespace: str, network: Network) -> None:
-    """Those that the spec gives; those that it has given before, and does not any more, are forgotten."""
-    wanted = {(address, f"port{port}") for address, _, port in network.neighbours}
-    for address, mac, port in network.neighbours:
-        of = ("dev", f"port{port}", "nud", "permanent", "protocol", _PROTOCOL)
-        _ip(namespace, "neighbour", "replace", address, "lladdr", mac, *of)
-    for found in _listed(namespace, "neighbour", "show", "nud", "permanent", "proto", _PROTOCOL):
-        if (found["dst"], found["dev"]) not in wanted:
-            _ip(namespace, "neighbour", "delete", found["dst"], "dev", found["dev"])
-
-
-def _routes(namespace: str, version: int, routes: tuple[Route, ...]) -> None:
-    wanted = {each.prefix: each for each in routes if ipaddress.ip_network(each.prefix).version == version}
-    for each in wanted.values():
-        hops = [word for hop, port in each.via for word in ("nexthop", "via", hop, "dev", f"port{port}")]
-        _ip(namespace, f"-{version}", "route", "replace", each.prefix, "proto", _PROTOCOL, *hops)
-    everything = "0.0.0.0/0" if version == 4 else "::/0"
-    for found in _listed(namespace, f"-{version}", "route", "show", "proto", _PROTOCOL):
-        text = everything if found["dst"] == "default" else found["dst"]
-        prefix = str(ipaddress.ip_network(text))
-        if prefix not in wanted:
-            _ip(namespace, f"-{version}", "route", "delete", prefix, "proto", _PROTOCOL)

@@ -125,13 +125,14 @@ def finished(
     *,
     folder: Path | None = None,
     environment: Mapping[str, str] | None = None,
+    told: str = "",
 ) -> subprocess.CompletedProcess[str]:
-    """How a program of the system ended that reads nothing, and what it printed: U+FFFD for what is no text. Raises
-    Late where it takes longer."""
+    """How a program of the system ended that reads what it is `told`, and what it printed: U+FFFD for what is no text.
+    Raises Late where it takes longer."""
     try:
         return subprocess.run(
             command,
-            stdin=subprocess.DEVNULL,
+            input=told,
             capture_output=True,
             text=True,
             errors="replace",
