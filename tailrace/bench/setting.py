@@ -203,6 +203,7 @@ def _session(folder: Path, cores: Cores, pages: int) -> Iterator[State]:
         if state.record.things:
             raise Mistake("a crashed run has left something; run `tailrace down` first")
         state.record.purpose, state.record.owner = "run", identify(os.getpid())
+        state.save()
         state.logs.mkdir(exist_ok=True)
         state.sockets.mkdir(mode=0o700, exist_ok=True)
         try:

@@ -21,7 +21,7 @@ from tailrace.node import client
 from tailrace.node.client import NoService
 from tailrace.process.control import ControlLost
 from tailrace.spec.source import printable, read_source
-from tailrace.state.folder import default_folder, forget_service, not_yours
+from tailrace.state.folder import default_folder, not_yours
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -516,6 +516,7 @@ def _lower() -> dict[str, Any]:
     from dataclasses import asdict
 
     from tailrace.node.operations import take_down
+    from tailrace.state.ours import forget_service
     from tailrace.state.record import holding
 
     if not default_folder().exists():

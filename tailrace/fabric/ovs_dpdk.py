@@ -271,9 +271,7 @@ class OvsDpdk:
             if problem:
                 raise Failure(problem)
         self._started = []
-        for path in self._folder.glob("*"):  # conf.db, its lock, the bridge's sockets: whatever it made there
-            if not path.is_dir():
-                path.unlink(missing_ok=True)
+        self._launcher.state.clear_sockets()  # its database, the lock of that, the bridge's sockets
         self._launcher.state.undo(_RUNTIME)
 
     # ---

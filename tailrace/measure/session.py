@@ -234,6 +234,8 @@ def _new_folder(request: Request, *, oversubscribed: bool, notes: Sequence[str])
             notes=(*notes, *(each.note for each in request.floor if each.note is not None)),
             repeat=request.repeat,
         )
+    except ResultError as error:
+        raise Mistake(f"{request.resume}: {error}; this run cannot be gone on with") from None
     except OSError as error:
         raise Mistake(
             f"{request.runs}: no run folder can be made ({error.strerror}); choose another place with --runs FOLDER"

@@ -900,15 +900,19 @@ def _lower(state: State) -> Lowered:
     notes: tuple[str, ...] = ()
     if not state.record.things:
         state.record.things = strays(state.folder)
-        if state.record.things and own_claim(state.folder) is None:
-            notes = (_pages_stay(state),)
+        if state.record.things:
+            state.known = True
+            notes = (_pages_stay(state),) if own_claim(state.folder) is None else ()
     undone = [_describe(thing) for thing in state.record.things]
     with undisturbed():
         if state.record.kept:
             with suppress(OSError):
                 Path(state.record.kept).unlink(missing_ok=True)
         state.record.complete = False  # whatever is left of it
-        return Lowered(undone, state.undo_all(), notes)
+        problems = state.undo_all()
+    if not undone and (record := state.folder / "state.json").exists():
+        notes = (*notes, f"{record}: no record of Tailrace's can be read there, so it stays as it is")
+    return Lowered(undone, problems, notes)
 
 
 def _pages_stay(state: State) -> str:

@@ -217,7 +217,8 @@ class Server:
             path = self.folder / name
             if len(os.fsencode(path)) > LONGEST_SOCKET:
                 raise Mistake(f"{path}: too long for a socket's path; set {ENVIRONMENT} to a shorter folder")
-            path.unlink(missing_ok=True)  # of a service that was killed: the folder is this one's alone
+            if path.is_socket():  # of a service that was killed: the folder is this one's alone
+                path.unlink()
             old = os.umask(0o177)
             try:
                 server = await asyncio.start_unix_server(

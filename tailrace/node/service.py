@@ -76,7 +76,8 @@ from tailrace.process.process import ProcessId
 from tailrace.process.systemd import enter
 from tailrace.spec.load import parse_located
 from tailrace.spec.position import Document
-from tailrace.state.folder import LOG, default_folder, forget_service
+from tailrace.state.folder import LOG, default_folder
+from tailrace.state.ours import forget_service
 from tailrace.state.record import Held, Process, Record, State, Unsettled, holding, run_at_work
 from tailrace.switch.config import SWITCH, function_name, instance_name
 
@@ -158,6 +159,8 @@ class Service:
         self._restarts = Restarts()
         self._died: dict[str, float] = {}
         """When what is to be started again was found to have ended, by name."""
+        self.failed = False
+        """The last call did, and not by its caller's mistake: what was logged may tell why."""
         self._adopted = False
         """Something was taken up, and was not looked at yet."""
         self._read: Record | None = None
@@ -258,6 +261,7 @@ class Service:
             if isinstance(result, Exception):
                 _log.error("internal error", exc_info=result)
             return
+        self.failed = isinstance(result, BaseException) and not isinstance(result, Mistake)
         ends = {"service_ends": self._ends()}
         if isinstance(result, BaseException):
             said = operations.interrupted(result) if isinstance(result, KeyboardInterrupt) else result
@@ -1142,13 +1146,17 @@ def main(argv: list[str] | None = None) -> int:
         if not options.while_up:
             _relieve(folder)
         with holding(folder, patience=_PATIENCE) as held:
+            held.take()
+            earlier = (folder / LOG).exists()
             _log_to(folder if options.while_up else None)
             service = Service(held, while_up=options.while_up, groups=(options.operate_group, options.look_group))
+            in_order = False
             try:
                 service.run(ready)
+                in_order = True
             finally:
                 if options.while_up and not service.something_up():
-                    forget_service(folder)
+                    forget_service(folder, log=in_order and not (earlier and service.failed))
     except (TailraceError, OSError) as error:
         where = f"{error.filename}: " if isinstance(error, OSError) and error.filename else ""
         why = error if isinstance(error, TailraceError) else Failure(f"{where}{error.strerror or error}")

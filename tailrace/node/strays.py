@@ -13,6 +13,7 @@ from tailrace.process.process import descendants, identify
 from tailrace.resources.ledger import claim_file, own_claim
 from tailrace.state.folder import run_folder
 from tailrace.state.function_tracer import NOTES, instance_of
+from tailrace.state.ours import marked
 from tailrace.state.record import ArmedTracer, Cgroup, Claimed, HugePages, Process, Scope, Thing
 
 #: The word after which a program of ours is told what it makes in the folder; nobody else has reason to say that.
@@ -39,7 +40,7 @@ def strays(folder: Path) -> list[Thing]:
     cgroups = {cgroup: None for process in processes if (cgroup := _cgroup(process.pid)) is not None}
     claim = claim_file(folder)
     claimed = [Claimed(str(claim))] if claim.exists() else []
-    armed = any((folder / name).exists() for name in NOTES)
+    armed = marked(folder) and any((folder / name).exists() for name in NOTES)
     tracers = [ArmedTracer(str(folder / NOTES[0]), instance_of(folder))] if armed else []
     return [*claimed, *lost_pages(folder), *tracers, *cgroups, *processes]
 

@@ -88,9 +88,9 @@ def _open(path: Path) -> int:
     for _ in range(_TRIES):
         descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK, 0o600)
         found = os.fstat(descriptor)
-        if not stat.S_ISREG(found.st_mode) or found.st_uid not in (os.geteuid(), folder.st_uid):
+        if not stat.S_ISREG(found.st_mode) or found.st_size or found.st_uid not in (os.geteuid(), folder.st_uid):
             os.close(descriptor)
-            raise Mistake(f"{path}: is not a lock of ours; remove it")
+            raise Mistake(f"{path}: is not a lock of ours; move it away")
         if not found.st_mode & (stat.S_IRWXG | stat.S_IRWXO):
             return descriptor
         # One that others could open may be held by them, whatever its mode is made now.

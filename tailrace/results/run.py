@@ -119,10 +119,11 @@ class RunFolder:
         again = [trial for trial in run.trials if trial.soak is not None or not trial.valid]
         trials = tuple(trial for trial in run.trials if trial not in again)
         logs = {way.histogram.file for trial in again for way in trial.directions if way.histogram}
+        outdated = [_inside(path, log) for log in logs]
         folder = cls(path, run.model_copy(update={"finished": None, "trials": trials}))
         folder._update()
-        for log in logs:
-            (path / log).unlink(missing_ok=True)
+        for log in outdated:
+            log.unlink(missing_ok=True)
         return folder
 
     @property
@@ -243,7 +244,7 @@ class RunFolder:
         self._update(host_trials=tuple(trials.values()), host_soak=soak, notes=(*kept_notes, *growing))
         self._growing = growing
         for log in outdated:
-            (self.path / log).unlink(missing_ok=True)
+            _inside(self.path, log).unlink(missing_ok=True)
 
     def add_floor(
         self,
@@ -373,15 +374,20 @@ def load_run(folder: Path) -> Run:
     return parse_run(text, str(path))
 
 
+def _inside(folder: Path, file: str) -> Path:
+    """A file of a run folder, as results name it, who may be another's. Raises ResultError if it lies elsewhere."""
+    path = (folder / file).resolve()
+    if not path.is_relative_to(folder.resolve()):
+        raise ResultError(f"{file}: outside the run folder")
+    return path
+
+
 def load_histogram(folder: Path, reference: HistogramReference, latency: Latency) -> Histogram:
     """Return the distribution that `reference` names in the run `folder`, with the exact extremes of its `latency`.
 
     Raises ResultError if it lies outside the folder, is missing, or holds another distribution than `latency`'s.
     """
-    path = (folder / reference.file).resolve()
-    if not path.is_relative_to(folder.resolve()):
-        raise ResultError(f"{reference.file}: outside the run folder")
-    found = read_log(path).get(reference.tag)
+    found = read_log(_inside(folder, reference.file)).get(reference.tag)
     if found is None:
         raise ResultError(f"{reference.file}: has no histogram with the tag {reference.tag}")
     low, high = round(latency.min * 1e3), round(latency.max * 1e3)

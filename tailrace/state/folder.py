@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from contextlib import suppress
 from pathlib import Path
 
 ENVIRONMENT = "TAILRACE_STATE"
@@ -12,13 +11,6 @@ LOOK = "look.socket"
 LOG = "service.log"
 RUN = "run"
 _ROOTS = Path("/run/tailrace")
-
-
-def forget_service(folder: Path) -> None:
-    """Removes what a service that has ended leaves in its folder; for who holds that."""
-    for name in (OPERATE, LOOK, LOG, f"{LOG}.1"):
-        with suppress(OSError):
-            (folder / name).unlink()
 
 
 def default_folder() -> Path:

@@ -35,7 +35,8 @@ from tailrace.resources import hugepages
 from tailrace.resources.claim import Pages
 from tailrace.resources.ledger import remove_claim, unclaim_pages
 from tailrace.state.folder import ENVIRONMENT, run_folder
-from tailrace.state.function_tracer import NOTES, disarm_here
+from tailrace.state.function_tracer import disarm_here
+from tailrace.state.ours import clear, clear_sockets, leave, mark, marked, take
 
 FORMAT = 1
 _MOST_MOVES = 64
@@ -646,13 +647,16 @@ class Record:
 class State:
     """The folder and the record in it, held by one process at a time."""
 
-    def __init__(self, folder: Path, record: Record) -> None:
+    def __init__(self, folder: Path, record: Record, *, known: bool = False) -> None:
+        """`known`: the folder is ours, for there is a record of ours in it."""
         self.folder = folder
         self.record = record
         self._alone = threading.RLock()
         """Functions are started by several threads."""
         self._texts: dict[int, tuple[object, str]] = {}
         """What was written last and is never altered in place, by its id: itself, and as JSON."""
+        self.known = known
+        self._taken = False
 
     # --- files -----------------------------------------------------------------------------------------------------
 
@@ -756,13 +760,15 @@ class State:
             except Unwritable as error:
                 problems.append(str(error))
             return problems
-        return self._empty_folder()
+        if not (self.known or marked(self.folder)):
+            return []
+        return clear(self.folder)
 
     def processes(self) -> list[Process]:
         return [thing for thing in self.record.things if isinstance(thing, Process)]
 
     def save(self) -> None:
-        """Raises Unwritable; the record is then as it was."""
+        """Raises Unwritable; the record is then as it was. Raises Mistake where the folder is somebody else's."""
         record = self.record
         small = {
             "format": FORMAT,
@@ -792,6 +798,7 @@ class State:
         self._texts = kept
         new = self.folder / "state.json.new"
         try:
+            self._take()
             # With an indent it takes five times as long, and with asdict() twice.
             new.write_text("{" + ", ".join(f'"{key}": {text}' for key, text in texts.items()) + "}\n")
             new.replace(self.folder / "state.json")
@@ -812,30 +819,18 @@ class State:
         return known[1]
 
     def clear_sockets(self) -> list[str]:
-        """Removes what is in the folder of sockets, also what a record that was lost has left; returns what could not
-        be."""
-        problems = []
-        for path in self.sockets.glob("*"):
-            folder = path.is_dir() and not path.is_symlink()
-            problems.append(Folder(str(path)).undo() if folder else FilePath(str(path)).undo())
-        return [problem for problem in problems if problem is not None]
+        """Takes the folder, and removes what is ours in its folder of sockets, also what a record that was lost has
+        left; returns what could not be. Raises Mistake where the folder is somebody else's, Unwritable."""
+        try:
+            self._take()
+        except OSError as error:
+            raise Unwritable(f"{self.folder}: {error.strerror}; make room there and try again") from None
+        return clear_sockets(self.folder)
 
-    def _empty_folder(self) -> list[str]:
-        """Removes what is ours in the folder; returns what could not be. The folder itself goes, if nothing else is
-        left in it, with whoever holds it."""
-        names = ("state.json", "state.json.new", "switch.page", "switch.page.new", "recorder.file")
-        paths = [*self.logs.glob("*"), *(path for name in _CONTROLS for path in self.folder.glob(name))]
-        paths += [self.folder / name for name in (*names, *NOTES)]
-        problems = [problem for path in paths if (problem := FilePath(str(path)).undo()) is not None]
-        problems += self.clear_sockets()
-        for folder in (self.logs, self.sockets):
-            with suppress(OSError):
-                folder.rmdir()
-        return problems
-
-
-_CONTROLS = ("tester.control", "tester-alone.control", "neighbour-generator.control", "*-sender.control")
-"""The control sockets of measurements in the state folder: of testers, and of who sends each side interrupts."""
+    def _take(self) -> None:
+        if not self._taken:
+            take(self.folder, known=self.known)
+            self._taken = self.known = True
 
 
 class Unwritable(Failure):
@@ -906,16 +901,27 @@ class Held:
 
     folder: Path
 
+    def take(self) -> None:
+        """Marks the folder as ours, before anything is written to it. Raises Mistake where it is somebody else's, or
+        another version's, and OSError."""
+        if not marked(self.folder):
+            with suppress(Damaged):
+                peek(self.folder)
+                take(self.folder, known=(self.folder / "state.json").is_file())
+                return
+            take(self.folder, known=False)
+
     def state(self, *, damaged: bool = False) -> State:
         """The state as it is on record now. `damaged`: also where the record is, as if nothing were on it. Raises
         Damaged."""
+        known = (self.folder / "state.json").is_file()
         try:
             record = _load(self.folder)
         except Damaged:
             if not damaged:
                 raise
-            record = Record(boot=boot_id())
-        return State(self.folder, record)
+            record, known = Record(boot=boot_id()), False
+        return State(self.folder, record, known=known)
 
 
 @contextmanager
@@ -936,13 +942,14 @@ def hold(folder: Path, *, damaged: bool = False) -> Iterator[State]:
 @contextmanager
 def hold_run(folder: Path, *, damaged: bool = False) -> Iterator[State]:
     """The same of the one measurement that may be at work beside what is up in a folder."""
+    ours = marked(folder) or not folder.exists()
     try:
         with hold(run_folder(folder), damaged=damaged) as state:
             check_owner(folder)
             yield state
     finally:
-        with suppress(OSError):  # stays unless it is empty
-            folder.rmdir()
+        if ours:
+            leave(folder)
 
 
 def _at_work(folder: Path, held: lock.Held) -> str:
@@ -967,12 +974,26 @@ def check_owner(folder: Path) -> None:
         )
 
 
+def _make(folder: Path) -> bool:
+    """Makes a folder, and marks it; returns whether it is ours. Raises OSError."""
+    try:
+        folder.mkdir(mode=0o755, parents=True)
+    except FileExistsError:
+        if not folder.is_dir():
+            raise
+        return marked(folder)
+    with suppress(OSError):  # it is empty, so it can be taken later
+        mark(folder)
+    return True
+
+
 @contextmanager
 def _locked(folder: Path, patience: float) -> Iterator[None]:
-    """The folder, which is made where it is missing, for this process alone; it goes afterwards if it is empty."""
+    """The folder, which is made where it is missing, for this process alone; one of ours goes afterwards if nothing is
+    left in it."""
     for _ in range(10):
         try:
-            folder.mkdir(mode=0o755, parents=True, exist_ok=True)
+            ours = _make(folder)
             check_owner(folder)
         except FileNotFoundError:  # its last holder, or that of the one above it, has just removed it
             continue
@@ -994,8 +1015,8 @@ def _locked(folder: Path, patience: float) -> Iterator[None]:
                 yield
             finally:
                 held.close()
-                with suppress(OSError):  # stays unless it is empty
-                    folder.rmdir()
+                if ours or marked(folder):
+                    leave(folder)
             return
     raise Failure(
         f"{folder}: cannot be made there, or another command keeps removing it; set {ENVIRONMENT} to another folder"

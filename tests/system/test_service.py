@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import select
+import shutil
 import signal
 import socket
 import struct
@@ -25,7 +26,7 @@ from test_up_resumes import configuration, kill_switch, process
 
 from tailrace.node.client import Client
 from tailrace.process.control import Control
-from tailrace.state.record import peek
+from tailrace.state.record import holding, peek
 from tailrace.switch.config import function_name
 
 pytestmark = [*needs_a_node, pytest.mark.unsanitized]
@@ -480,6 +481,34 @@ def test_a_record_that_cannot_be_read_is_named_and_the_service_stays(command: Co
         command("down")
         event("node.down")
     assert not command.leftovers()
+
+
+@pytest.mark.unsanitized
+def test_what_tells_why_a_command_failed_stays(command: Command) -> None:
+    """Nothing runs, and the record is damaged: the service that was started for the command ends with it."""
+    with holding(command.state) as held:
+        held.take()
+        (command.state / "state.json").write_text("{")
+        (command.state / "service.log").write_text("before\n")
+    assert "damaged" in command("rollback", status=1).stderr
+    assert (command.state / "service.log").read_text().startswith("before\n")
+    command("down")
+    assert not command.state.exists()
+
+
+@pytest.mark.unsanitized
+def test_down_and_up_leave_a_folder_of_somebodys_as_it_is(command: Command) -> None:
+    """Who names the state folder may have named another."""
+    (command.state / "logs").mkdir(parents=True)
+    mine = [command.state / name for name in ("logs/my.log", "service.log")]
+    for each in mine:
+        each.write_text("mine")
+    assert "Nothing was up" in command("down").stdout
+    said = command("up", command.spec(PLAIN), status=2).stderr
+    assert f"{command.state}/logs: is there, and nothing says that it is Tailrace's; move it away" in said
+    assert [each.read_text() for each in mine] == ["mine", "mine"]
+    assert sorted(each.name for each in command.state.iterdir()) == ["logs", "service.log"]
+    shutil.rmtree(command.state)
 
 
 def test_who_may_not_is_told_so(command: Command) -> None:

@@ -42,6 +42,7 @@ def scene(functions: int, interface: Interface | None = None, ends: Interface | 
 @pytest.fixture
 def direct(tmp_path: Path) -> Direct:
     state = State(tmp_path, Record(boot="none"))
+    state.save()
     fabric = Direct(state, Network(state))
     fabric.start()
     return fabric

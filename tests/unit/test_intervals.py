@@ -308,6 +308,23 @@ def test_a_run_is_gone_on_with(tmp_path: Path) -> None:
     assert totals.intervals == 3
 
 
+def test_a_run_that_names_a_file_elsewhere_removes_nothing_there(tmp_path: Path) -> None:
+    """It may have been imported: its words are another's."""
+    folder = run_folder(tmp_path)
+    path, _ = write(folder.path / "histograms", 3)
+    names = {"name": "soak-64", "profile": "64", "functions": 1, "offered_pps": 10_000.0}
+    folder.add_trial(trial_result(path, totals_of(path), stopped=True), **names)  # type: ignore[arg-type]
+    folder.finish()
+    mine = tmp_path / "mine.hlog"
+    mine.touch()
+    results = folder.path / "results.json"
+    results.write_text(results.read_text().replace("histograms/soak-64.hlog", os.path.relpath(mine, folder.path)))
+    before = results.read_text()
+    with pytest.raises(ResultError, match=r"mine\.hlog: outside the run folder"):
+        RunFolder.reopen(folder.path)
+    assert mine.exists() and results.read_text() == before
+
+
 def test_of_a_very_long_soak_neighbours_become_one_and_no_extreme_is_lost(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

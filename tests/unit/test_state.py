@@ -33,6 +33,7 @@ from tailrace.resources import hugepages
 from tailrace.resources.ledger import claim_file
 from tailrace.resources.topology import Cpu
 from tailrace.state.function_tracer import NOTES, instance_of
+from tailrace.state.ours import MARK, forget_service, mark, marked
 from tailrace.state.record import (
     ArmedTracer,
     Damaged,
@@ -48,6 +49,12 @@ from tailrace.state.record import (
     peek,
 )
 from tailrace.switch.confine import let_pass
+
+
+def bind(path: Path) -> None:
+    """Leaves a socket there."""
+    with socket.socket(socket.AF_UNIX) as left:
+        left.bind(str(path))
 
 
 def lower(folder: Path) -> Lowered:
@@ -114,7 +121,7 @@ def test_no_folder_of_ours_stays_whichever_of_them_were_made(tmp_path: Path) -> 
         sockets = Folder(str(state.sockets / "link"))
         state.add(sockets)
         Path(sockets.path).mkdir()
-        (Path(sockets.path) / "link.sock").touch()
+        bind(Path(sockets.path) / "link.sock")
         assert state.undo_all() == []
     assert not (tmp_path / "state").exists()
 
@@ -187,8 +194,8 @@ def test_another_user_is_told_so_and_not_that_nothing_runs() -> None:
         assert alive is not None
         boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
         state = State(folder, Record(boot, things=[Process("switch", alive.pid, alive.start)]))
-        state.sockets.mkdir(mode=0o710)
         state.save()
+        state.sockets.mkdir(mode=0o710)
         for look in (lambda: status(folder), Sampler(folder).snapshot):
             reader, writer = os.pipe()
             child = os.fork()
@@ -225,7 +232,112 @@ def test_a_damaged_record_is_reported_and_taken_down(tmp_path: Path, change: str
         with pytest.raises(Damaged, match=rf"^{folder}/state\.json: damaged, .*; `tailrace down` ends"):
             peek(folder)
         (state.sockets / "first.0").mkdir(parents=True)
-        (state.sockets / "link").symlink_to(tmp_path)
+        bind(state.sockets / "first.0/sock")
+        (state.sockets / "switch.page.capture-3.0").touch()
+    assert lower(folder).problems == []
+    assert not folder.exists()
+
+
+def theirs_at(folder: Path, target: Path) -> dict[Path, bytes]:
+    """A folder of somebody's, where much has a name that Tailrace gives too, and what is in it."""
+    for below in ("logs", "sockets/first.0", "run/logs"):
+        (folder / below).mkdir(parents=True)
+    target.mkdir()
+    names = ("state.json", "service.log", "functions", "recorder.file", "tester.control", "lock", "logs/my.log")
+    names += ("sockets/first.0/notes", "sockets/switch.config", "run/state.json", "run/logs/my.log")
+    files = [*(folder / name for name in names), target / "mine.log"]
+    for file in files:
+        file.write_text("mine")
+    (folder / "link").symlink_to(target)
+    return {file: file.read_bytes() for file in files}
+
+
+def test_down_takes_nothing_from_a_folder_that_is_not_tailraces(tmp_path: Path) -> None:
+    folder = tmp_path / "mine"
+    theirs = theirs_at(folder, tmp_path / "target")
+    with pytest.raises(Mistake, match=r"mine/lock: is not a lock of ours; move it away"):
+        lower(folder)
+    (folder / "lock").unlink()
+    lowered = lower(folder)
+    assert (lowered.undone, lowered.problems) == ([], [])
+    assert str(folder / "state.json") in lowered.notes[0] and "stays" in lowered.notes[0]
+    forget_service(folder)
+    del theirs[folder / "lock"]
+    assert {file: file.read_bytes() for file in theirs} == theirs
+    with (
+        pytest.raises(Mistake, match=r"mine/state\.json: is there, and nothing says that it is Tailrace's"),
+        holding(folder) as held,
+    ):
+        held.take()
+
+
+@pytest.mark.parametrize("name", ["state.json", "logs", "sockets", "service.log", "operate.socket"])
+def test_nothing_is_begun_where_something_of_somebodys_would_be_replaced(tmp_path: Path, name: str) -> None:
+    folder = tmp_path / "mine"
+    folder.mkdir()
+    (folder / name).write_text("{")
+    with holding(folder) as held:
+        with pytest.raises(Mistake, match=rf"mine/{name}: is there, .* set TAILRACE_STATE"):
+            held.take()
+        with pytest.raises(Mistake, match=rf"mine/{name}: is there"):
+            held.state(damaged=True).save()
+    assert [path.name for path in folder.iterdir()] == [name]
+
+
+def test_an_empty_folder_of_somebodys_stays_and_one_that_was_used_goes(tmp_path: Path) -> None:
+    folder = tmp_path / "mine"
+    folder.mkdir()
+    assert lower(folder).undone == []
+    assert folder.exists()
+    with hold(folder) as state:
+        state.save()
+    assert lower(folder).problems == []
+    assert not folder.exists()
+
+
+def test_what_a_user_has_put_into_a_folder_of_ours_stays(tmp_path: Path) -> None:
+    folder, target = tmp_path / "state", tmp_path / "target"
+    target.mkdir()
+    (target / "mine.log").touch()
+    with hold(folder) as state:
+        state.save()
+        for each in (state.sockets, state.logs):
+            each.mkdir()
+        (state.logs / "first.log").touch()
+        (state.sockets / "mine").mkdir()
+        theirs = [state.logs / "notes.txt", state.sockets / "mine/file", state.sockets / "notes"]
+        for each in theirs:
+            each.touch()
+        (state.logs / "link.log").symlink_to(target / "mine.log")
+    assert lower(folder).problems == []
+    assert all(path.exists() for path in [*theirs, target / "mine.log", folder / "logs/link.log"])
+    assert not (folder / "logs/first.log").exists()
+
+
+@pytest.mark.parametrize("name", ["logs", "sockets", "sockets/first.0"])
+def test_nothing_is_removed_through_a_link(tmp_path: Path, name: str) -> None:
+    folder, target = tmp_path / "state", tmp_path / "target"
+    target.mkdir()
+    (target / "mine.log").touch()
+    bind(target / "mine.sock")
+    with hold(folder) as state:
+        state.save()
+        (folder / name).parent.mkdir(exist_ok=True)
+        (folder / name).symlink_to(target)
+    assert lower(folder).problems == []
+    assert (target / "mine.log").exists() and (target / "mine.sock").exists()
+
+
+def test_the_folder_of_an_older_version_is_known_by_its_record(tmp_path: Path) -> None:
+    folder = tmp_path / "state"
+    with hold(folder) as state:
+        state.save()
+        state.logs.mkdir()
+        (state.logs / "first.log").touch()
+        (folder / MARK).unlink()
+    with hold(folder) as state:
+        state.save()
+    assert marked(folder)
     assert lower(folder).problems == []
     assert not folder.exists()
 
@@ -234,7 +346,7 @@ def test_sockets_of_measurements_whose_record_is_lost_are_removed_and_no_others(
     folder = tmp_path / "state"
     with hold(folder):
         for name in ("tester.control", "neighbour-generator.control", "ue-sender.control", "mine.control"):
-            (folder / name).touch()
+            bind(folder / name)
         (folder / "state.json").write_text("{")
     assert lower(folder).problems == []
     assert [path.name for path in folder.iterdir() if path.suffix == ".control"] == ["mine.control"]
@@ -284,6 +396,8 @@ def test_what_is_not_on_record_is_found_by_the_folder_that_it_names(tmp_path: Pa
 def test_a_tracer_that_is_not_on_record_is_found_by_what_it_has_noted(tmp_path: Path) -> None:
     assert strays(tmp_path) == []
     (tmp_path / NOTES[0]).touch()
+    assert strays(tmp_path) == [], "somebody's own file"
+    mark(tmp_path)
     assert strays(tmp_path) == [ArmedTracer(str(tmp_path / NOTES[0]), instance_of(tmp_path))]
 
 
