@@ -581,6 +581,11 @@ class Function(Model):
             raise ValueError(f"{own[0]} is one device for {len(self.replicas)} replicas; expected one replica")
         if self.on_failure == "block" and set(self.interface) != {VHOST_USER}:
             raise ValueError("on_failure: frames wait at vhost-user ports only; expected drop or bypass")
+        unseen = "a guest is not started here, so when it has ended is not known"
+        if not self.started and self.on_failure == "bypass":
+            raise ValueError(f"on_failure: {unseen} and no chain led past it; expected drop or block")
+        if not self.started and "standby" in self.replicas.values():
+            raise ValueError(f"replicas: {unseen} and none takes its place; expected active or draining")
         return self
 
     @model_validator(mode="after")

@@ -366,6 +366,16 @@ WRONG = {
         "s.yaml:1:16: functions.a: restart: a guest is started by whoever runs it",
         "expected none",
     ),
+    "guest that is led past": (
+        "functions: {a: {runs: guest, on_failure: bypass}}\n" + CHAIN,
+        "s.yaml:1:16: functions.a: on_failure: a guest is not started here, so when it has ended is not known",
+        "expected drop or block",
+    ),
+    "guest in standby": (
+        "functions: {a: {runs: guest, replicas: {1: active, 2: standby}}}\n" + CHAIN,
+        "s.yaml:1:16: functions.a: replicas: a guest is not started here, so when it has ended is not known",
+        "expected active or draining",
+    ),
     "three ports of a skeleton": (
         "functions: {a: {kind: skeleton, ports: 3}}\n" + CHAIN,
         "s.yaml:1:16: functions.a: 3 ports",
