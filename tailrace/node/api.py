@@ -13,7 +13,7 @@ from typing import Any
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from tailrace.node.client import API
+from tailrace.node.client import API, ENDING, FAILED
 from tailrace.node.events import KEPT, KINDS
 from tailrace.spec.model import MOST_CONNECTIONS, MOST_CPUS, MOST_REPLICAS
 
@@ -383,10 +383,23 @@ printf '%s\\n' '{{"jsonrpc": "2.0", "id": 1, "method": "node.status"}}' |
   sudo socat - UNIX-CONNECT:/run/tailrace/look.socket
 ```
 
-A client calls `service.version` first and compares `api`, which is {API}. An error has a message, and in `data`:
-`lines` (one for each thing that is wrong) and `exit_status` (see [exit-codes.md](exit-codes.md)). While a method runs,
-its caller may be sent notifications: `progress` (`text`), and `log` (`level`, `text`) if the call has the param
-`verbose` (1 or 2).
+A client calls `service.version` first and compares `api`, which is {API}. While a method runs, its caller may be sent
+notifications: `progress` (`text`), and `log` (`level`, `text`) if the call has the param `verbose` (1 or 2).
+
+A request without `"jsonrpc": "2.0"`, or whose `id` is neither a number nor a string, is refused. One without `id` is a
+notification, which is not answered. An error has a message, and with {FAILED} also `data`, unless too many clients are
+connected: `lines` (one for each thing that is wrong), `exit_status` (see [exit-codes.md](exit-codes.md)), and
+`service_ends` if a service that was started for what is up ends now.
+
+| code | why | `data` |
+| --- | --- | --- |
+| -32700 | not JSON | |
+| -32600 | no request, or too many calls at once | |
+| -32601 | no such method | |
+| -32602 | params that it does not take | |
+| -32004 | a method that operates, by the socket for looking | |
+| {FAILED} | it could not be done | `kind`, `lines`, `exit_status`, `service_ends` |
+| {ENDING} | the service is about to end: start another, or try again | |
 
 ## Methods
 

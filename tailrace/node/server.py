@@ -285,9 +285,12 @@ class Server:
         try:
             request = _parsed(line)
             given = request.get("id")
-            if given is not None and (isinstance(given, bool) or not isinstance(given, int | str)):
-                raise Refusal(INVALID_REQUEST, "id: expected a number or a string")
+            if "id" in request and (isinstance(given, bool) or not isinstance(given, int | str)):
+                raise Refusal(INVALID_REQUEST, "id: expected a number or a string, or none where no answer is wanted")
             number, answered = given, given is not None
+            if request.get("jsonrpc") != "2.0":
+                answered = True
+                raise Refusal(INVALID_REQUEST, 'jsonrpc: expected "2.0"')
             call = self._call(client, request, number)
             if call.method.name == "call.cancel":  # which is heard whatever else is open
                 wanted: Any = call.params

@@ -103,20 +103,28 @@ def test_an_error_has_its_lines_and_its_exit_status(tmp_path: Path) -> None:
         (b"\xff\xfe\n", -32700, "not JSON"),
         (b"[" * 100_000 + b"\n", -32700, "not JSON"),
         (b"[]\n", -32600, "a request is an object"),
-        (b'{"id":1}\n', -32600, "a request is an object"),
-        (b'{"id":1,"method":7}\n', -32600, "a request is an object"),
-        (b'{"id":1,"method":"node.status","params":[]}\n', -32600, "a request is an object"),
-        (b'{"id":{},"method":"node.status"}\n', -32600, "id: expected a number or a string"),
-        (b'{"id":true,"method":"node.status"}\n', -32600, "id: expected a number or a string"),
-        (b'{"id":1,"method":"node.explode"}\n', -32601, "no method 'node.explode'"),
-        (b'{"id":1,"method":"node.drain","params":{}}\n', -32602, "node.drain: replica"),
-        (b'{"id":1,"method":"node.drain","params":{"replica":"a","x":1}}\n', -32602, "node.drain: x"),
-        (b'{"id":1,"method":"node.rollback","params":{"base":"1"}}\n', -32602, "node.rollback: base"),
-        (b'{"id":1,"method":"events.subscribe","params":{"since":0}}\n', -32602, "events.subscribe: since"),
+        (b'{"jsonrpc":"2.0","id":1}\n', -32600, "a request is an object"),
+        (b'{"jsonrpc":"2.0","id":1,"method":7}\n', -32600, "a request is an object"),
+        (b'{"jsonrpc":"2.0","id":1,"method":"node.status","params":[]}\n', -32600, "a request is an object"),
+        (b'{"id":1,"method":"node.status"}\n', -32600, 'jsonrpc: expected "2.0"'),
+        (b'{"jsonrpc":"1.0","id":1,"method":"node.status"}\n', -32600, 'jsonrpc: expected "2.0"'),
+        (b'{"method":"node.status"}\n', -32600, 'jsonrpc: expected "2.0"'),
+        (b'{"jsonrpc":"2.0","id":null,"method":"node.status"}\n', -32600, "id: expected a number or a string, or none"),
+        (b'{"jsonrpc":"2.0","id":{},"method":"node.status"}\n', -32600, "id: expected a number or a string"),
+        (b'{"jsonrpc":"2.0","id":true,"method":"node.status"}\n', -32600, "id: expected a number or a string"),
+        (b'{"jsonrpc":"2.0","id":1,"method":"node.explode"}\n', -32601, "no method 'node.explode'"),
+        (b'{"jsonrpc":"2.0","id":1,"method":"node.drain","params":{}}\n', -32602, "node.drain: replica"),
+        (b'{"jsonrpc":"2.0","id":1,"method":"node.drain","params":{"replica":"a","x":1}}\n', -32602, "node.drain: x"),
+        (b'{"jsonrpc":"2.0","id":1,"method":"node.rollback","params":{"base":"1"}}\n', -32602, "node.rollback: base"),
+        (
+            b'{"jsonrpc":"2.0","id":1,"method":"events.subscribe","params":{"since":0}}\n',
+            -32602,
+            "events.subscribe: since",
+        ),
     ],
 )
 def test_what_is_no_request_is_named(tmp_path: Path, line: bytes, code: int, words: str) -> None:
-    garbage, good = raw(tmp_path / OPERATE, line, b'{"id":2,"method":"node.status"}\n')
+    garbage, good = raw(tmp_path / OPERATE, line, b'{"jsonrpc":"2.0","id":2,"method":"node.status"}\n')
     assert garbage["error"]["code"] == code and words in garbage["error"]["message"]
     assert good["result"] == {"state": "down"}
 
@@ -125,13 +133,13 @@ def test_what_is_no_request_is_named(tmp_path: Path, line: bytes, code: int, wor
 @pytest.mark.parametrize(
     "line",
     [
-        b'{"method":"node.explode"}\n',
-        b'{"method":"call.cancel","params":{"call":"1"}}\n',
-        b'{"method":"node.status"}\n',
+        b'{"jsonrpc":"2.0","method":"node.explode"}\n',
+        b'{"jsonrpc":"2.0","method":"call.cancel","params":{"call":"1"}}\n',
+        b'{"jsonrpc":"2.0","method":"node.status"}\n',
     ],
 )
 def test_a_notification_is_never_answered(tmp_path: Path, line: bytes) -> None:
-    (answer,) = raw(tmp_path / OPERATE, line + b'{"id":2,"method":"node.status"}\n')
+    (answer,) = raw(tmp_path / OPERATE, line + b'{"jsonrpc":"2.0","id":2,"method":"node.status"}\n')
     assert answer["id"] == 2
 
 
@@ -152,7 +160,9 @@ def test_a_line_without_an_end_is_not_kept(tmp_path: Path) -> None:
 def test_who_may_look_may_not_operate(tmp_path: Path) -> None:
     for method in api.METHODS.values():
         if method.operates:
-            (answer,) = raw(tmp_path / LOOK, json.dumps({"id": 1, "method": method.name}).encode() + b"\n")
+            (answer,) = raw(
+                tmp_path / LOOK, json.dumps({"jsonrpc": "2.0", "id": 1, "method": method.name}).encode() + b"\n"
+            )
             assert answer["error"]["code"] == server.NOT_ALLOWED, method.name
     for name in (LOOK, OPERATE):
         assert (tmp_path / name).stat().st_mode & 0o777 == 0o600
@@ -195,11 +205,11 @@ def test_a_call_is_cancelled_and_says_why(service: Service, tmp_path: Path) -> N
     with socket.socket(socket.AF_UNIX) as connection, connection.makefile("rb") as stream:
         connection.settimeout(10)
         connection.connect(str(tmp_path / OPERATE))
-        connection.sendall(b'{"id":5,"method":"node.resume"}\n')
+        connection.sendall(b'{"jsonrpc":"2.0","id":5,"method":"node.resume"}\n')
         assert json.loads(stream.readline())["params"] == {"text": "at work"}
         # A call of this number of another client's is another call.
-        cancel = b'{"method":"call.cancel","params":{"call":5,"why":"enough"}}\n'
-        raw(tmp_path / OPERATE, cancel + b'{"id":1,"method":"node.status"}\n')
+        cancel = b'{"jsonrpc":"2.0","method":"call.cancel","params":{"call":5,"why":"enough"}}\n'
+        raw(tmp_path / OPERATE, cancel + b'{"jsonrpc":"2.0","id":1,"method":"node.status"}\n')
         assert not service.cancelled
         connection.sendall(cancel)
         assert json.loads(stream.readline())["error"]["message"] == "enough"
@@ -212,13 +222,15 @@ def test_notifications_are_calls_of_their_own(tmp_path: Path) -> None:
         connection.settimeout(10)
         connection.connect(str(tmp_path / OPERATE))
         for _ in range(server.MOST_CALLS - 1):
-            connection.sendall(b'{"method":"node.resume"}\n')
+            connection.sendall(b'{"jsonrpc":"2.0","method":"node.resume"}\n')
             assert json.loads(stream.readline())["params"] == {"text": "at work"}
-        connection.sendall(b'{"id":5,"method":"node.resume"}\n')
+        connection.sendall(b'{"jsonrpc":"2.0","id":5,"method":"node.resume"}\n')
         assert json.loads(stream.readline())["params"] == {"text": "at work"}
-        connection.sendall(b'{"method":"node.resume"}\n{"id":6,"method":"node.status"}\n')
+        connection.sendall(
+            b'{"jsonrpc":"2.0","method":"node.resume"}\n{"jsonrpc":"2.0","id":6,"method":"node.status"}\n'
+        )
         assert json.loads(stream.readline())["id"] == 6  # refused: there are as many as may be
-        connection.sendall(b'{"method":"call.cancel","params":{"call":5,"why":"enough"}}\n')
+        connection.sendall(b'{"jsonrpc":"2.0","method":"call.cancel","params":{"call":5,"why":"enough"}}\n')
         assert json.loads(stream.readline())["error"]["message"] == "enough"
 
 
