@@ -9,6 +9,7 @@ import json
 import os
 import select
 import signal
+import stat
 import subprocess
 import sys
 import time
@@ -213,8 +214,17 @@ def _why_not(path: Path, error: ControlLost) -> TailraceError:
     except OSError:
         return NoService(str(error))
     if not os.access(path, os.W_OK):
-        return Mistake(f"{path}: you may not use it; run as its owner (sudo), or join its group ({_group(path)})")
+        return Mistake(f"{path}: you may not use it; {_how_to_use(path)}")
     return NoService(str(error))
+
+
+def _how_to_use(path: Path) -> str:
+    """What somebody does who may not use a socket."""
+    with suppress(OSError):
+        found = path.stat()
+        owner = "run it with sudo" if found.st_uid == 0 else f"run it as its owner, user {found.st_uid}"
+        return owner + (f", or join its group ({_group(path)})" if found.st_mode & stat.S_IWGRP else "")
+    return "run it with sudo"
 
 
 def _group(path: Path) -> str:

@@ -34,6 +34,7 @@ from tailrace.spec.load import parse_located
 from tailrace.spec.position import Document
 from tailrace.state.card_functions import check_functions, missing_functions, take_functions
 from tailrace.state.folder import default_folder, not_yours, run_folder
+from tailrace.state.ours import check as check_ours_to_be
 from tailrace.state.record import Change, FilePath, Held, Planned, Process, Record, State, hold_run, peek
 from tailrace.switch.config import SWITCH, instance_name
 from tailrace.switch.confine import kept_user
@@ -84,7 +85,12 @@ def until_claimed(change: Callable[[], T]) -> T:
 
 def look_ahead(folder: Path, plan: Plan) -> Plan:
     """Finds what a plan names and this machine lacks, as `bring_up` would; looks only. The plan, with notes of what
-    could not be looked at. Raises Refused."""
+    could not be looked at. Raises Refused, Mistake where the folder is somebody else's, and Failure where what is up
+    there is not known."""
+    if not peek(folder).things:
+        check_no_strays(folder)
+    if not (folder / "state.json").exists():
+        check_ours_to_be(folder)
     Node.of(State(folder, Record(boot="")), plan, logs=folder / "logs", tied=False).check_named()
     return _noted(plan, look_for_images(plan, [each.name for each in plan.started]))
 
@@ -357,7 +363,6 @@ def propose(folder: Path, make: PlanMaker) -> Proposal:
     Failure."""
     record = peek(folder) if (folder / "state.json").exists() else None
     if record is None or not record.things:
-        check_no_strays(folder)
         plan = look_ahead(folder, make(None))
         wanted = difference(None, plan, running={}, instances={}, alive=(), sockets=folder / "sockets")
         return Proposal(None, plan, wanted)

@@ -1071,7 +1071,7 @@ def _logs_to(call: Call | None) -> Iterator[None]:
 
 def _arguments(argv: list[str]) -> argparse.Namespace:
     parser = argparse.ArgumentParser("tailraced", description="The service that runs a node, for one state folder.")
-    parser.add_argument("folder", type=Path, nargs="?", default=default_folder(), help="default: %(default)s")
+    parser.add_argument("folder", type=Path, nargs="?", help="default: $TAILRACE_STATE, or /run/tailrace")
     parser.add_argument("--while-up", action="store_true", help="end when nothing is up")
     parser.add_argument("--operate-group", metavar="GROUP", type=_group_id, help="who may operate, beside the owner")
     parser.add_argument("--look-group", metavar="GROUP", type=_group_id, help="who may look, beside the owner")
@@ -1128,7 +1128,6 @@ def main(argv: list[str] | None = None) -> int:
     enter()
     ctypes.CDLL(None).prctl(_PR_SET_NAME, b"tailraced", 0, 0, 0)
     signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM, signal.SIGHUP})
-    folder: Path = options.folder.absolute()
 
     def tell(answer: Mapping[str, Any]) -> None:
         if options.ready_fd is None:
@@ -1143,6 +1142,7 @@ def main(argv: list[str] | None = None) -> int:
         _notify_systemd()
 
     try:
+        folder: Path = (options.folder or default_folder()).absolute()
         if not options.while_up:
             _relieve(folder)
         with holding(folder, patience=_PATIENCE) as held:

@@ -1,9 +1,12 @@
-"""Where what is up is on record, and where the service listens; needs nothing else of Tailrace's."""
+"""Where what is up is on record, and where the service listens; needs little else of Tailrace's."""
 
 from __future__ import annotations
 
 import os
+import stat
 from pathlib import Path
+
+from tailrace.errors import Mistake
 
 ENVIRONMENT = "TAILRACE_STATE"
 OPERATE = "operate.socket"
@@ -14,14 +17,28 @@ _ROOTS = Path("/run/tailrace")
 
 
 def default_folder() -> Path:
-    """$TAILRACE_STATE; else /run/tailrace for root; else a folder of the user's own."""
+    """$TAILRACE_STATE; else /run/tailrace for root; else a folder of the user's own. Raises Mistake where a file is in
+    its place."""
     chosen = os.environ.get(ENVIRONMENT)
     if chosen:
-        return Path(chosen).absolute()
+        folder = Path(chosen).absolute()
+        try:
+            if not stat.S_ISDIR(folder.stat().st_mode):
+                raise no_folder(folder)
+        except NotADirectoryError:
+            raise no_folder(folder) from None
+        except OSError:  # to be made, or looked into: who does so says why it cannot be
+            pass
+        return folder
     if os.geteuid() == 0:
         return _ROOTS
     runtime = os.environ.get("XDG_RUNTIME_DIR")
     return Path(runtime) / "tailrace" if runtime else Path(f"/tmp/tailrace-{os.geteuid()}")
+
+
+def no_folder(folder: Path) -> Mistake:
+    """What is said where a file is in the place of the state folder."""
+    return Mistake(f"{folder}: a file is in its place; set {ENVIRONMENT} to a folder of your own")
 
 
 def not_yours(folder: Path) -> str | None:

@@ -51,14 +51,22 @@ def take(folder: Path, *, known: bool) -> None:
     where something lies at one of our names that nothing says is ours. Raises OSError."""
     if marked(folder):
         return
-    for name in () if known else (*_FILES, "sockets", "logs", *_LOGS, OPERATE, LOOK):
+    if not known:
+        check(folder)
+    mark(folder)
+
+
+def check(folder: Path) -> None:
+    """Raises Mistake where something lies at one of our names, in a folder that nothing says is ours."""
+    if marked(folder):
+        return
+    for name in (*_FILES, "sockets", "logs", *_LOGS, OPERATE, LOOK):
         path = folder / name
         if os.path.lexists(path) and not (name in (OPERATE, LOOK) and stat.S_ISSOCK(path.lstat().st_mode)):
             raise Mistake(
                 f"{path}: is there, and nothing says that it is Tailrace's; move it away, or set "
                 f"{ENVIRONMENT} to another folder"
             )
-    mark(folder)
 
 
 def leave(folder: Path) -> None:

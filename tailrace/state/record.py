@@ -34,7 +34,7 @@ from tailrace.process.programs import run_system, system_program
 from tailrace.resources import hugepages
 from tailrace.resources.claim import Pages
 from tailrace.resources.ledger import remove_claim, unclaim_pages
-from tailrace.state.folder import ENVIRONMENT, run_folder
+from tailrace.state.folder import ENVIRONMENT, no_folder, run_folder
 from tailrace.state.function_tracer import disarm_here
 from tailrace.state.ours import clear, clear_sockets, leave, mark, marked, take
 
@@ -998,7 +998,7 @@ def _locked(folder: Path, patience: float) -> Iterator[None]:
         except FileNotFoundError:  # its last holder, or that of the one above it, has just removed it
             continue
         except (FileExistsError, NotADirectoryError):
-            raise Mistake(f"{folder}: a file is in its place; set {ENVIRONMENT} to a folder of your own") from None
+            raise no_folder(folder) from None
         except OSError as error:
             cure = f"run as root, or set {ENVIRONMENT} to a folder of your own"
             raise Mistake(f"{folder}: {error.strerror}; {cure}") from None

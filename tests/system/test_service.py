@@ -490,7 +490,9 @@ def test_what_tells_why_a_command_failed_stays(command: Command) -> None:
         held.take()
         (command.state / "state.json").write_text("{")
         (command.state / "service.log").write_text("before\n")
-    assert "damaged" in command("rollback", status=1).stderr
+    spec = command.spec(PLAIN)
+    for words in (["rollback"], ["up", "--dry-run", spec], ["plan", spec], ["status"]):
+        assert "damaged" in command(*words, status=1).stderr
     assert (command.state / "service.log").read_text().startswith("before\n")
     command("down")
     assert not command.state.exists()
@@ -499,13 +501,20 @@ def test_what_tells_why_a_command_failed_stays(command: Command) -> None:
 @pytest.mark.unsanitized
 def test_down_and_up_leave_a_folder_of_somebodys_as_it_is(command: Command) -> None:
     """Who names the state folder may have named another."""
+    spec = command.spec(PLAIN)
+    command.state.touch()
+    for words in (["status"], ["plan", spec], ["up", "--dry-run", spec], ["up", spec], ["down"]):
+        said = command(*words, status=2).stderr
+        assert f"{command.state}: a file is in its place; set TAILRACE_STATE" in said, words
+    command.state.unlink()
     (command.state / "logs").mkdir(parents=True)
     mine = [command.state / name for name in ("logs/my.log", "service.log")]
     for each in mine:
         each.write_text("mine")
     assert "Nothing was up" in command("down").stdout
-    said = command("up", command.spec(PLAIN), status=2).stderr
-    assert f"{command.state}/logs: is there, and nothing says that it is Tailrace's; move it away" in said
+    for words in (["up", spec], ["up", "--dry-run", spec], ["plan", spec]):
+        said = command(*words, status=2).stderr
+        assert f"{command.state}/logs: is there, and nothing says that it is Tailrace's; move it away" in said
     assert [each.read_text() for each in mine] == ["mine", "mine"]
     assert sorted(each.name for each in command.state.iterdir()) == ["logs", "service.log"]
     shutil.rmtree(command.state)
@@ -519,7 +528,7 @@ def test_who_may_not_is_told_so(command: Command) -> None:
             [*nobody, *words], capture_output=True, text=True, timeout=60, check=False, env=command.environment
         )
         assert done.returncode == 2, done
-        assert f"{name}: you may not use it; run as its owner (sudo), or join its group (root)" in done.stderr
+        assert f"{name}: you may not use it; run it with sudo" in done.stderr
     assert command.status()["state"] == "up"
 
 

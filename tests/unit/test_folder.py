@@ -7,7 +7,17 @@ from pathlib import Path
 
 import pytest
 
+from tailrace.errors import Mistake
 from tailrace.state import folder
+
+
+@pytest.mark.parametrize("below", ["", "state"])
+def test_a_file_in_the_folders_place_is_named(tmp_path: Path, below: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "file").touch()
+    chosen = tmp_path / "file" / below
+    monkeypatch.setenv(folder.ENVIRONMENT, str(chosen))
+    with pytest.raises(Mistake, match=rf"^{chosen}: a file is in its place; set TAILRACE_STATE"):
+        folder.default_folder()
 
 
 @pytest.mark.parametrize(
