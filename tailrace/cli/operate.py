@@ -36,8 +36,10 @@ _LOOK_SECONDS = 0.2
 _FLAPS = 5  # stations that flap, of each bridge: a guest may have any number do so
 
 
-def ask_service(method: str, *, start: bool = True, show: bool = True, **params: Any) -> dict[str, Any]:
-    """One method of the node's service. `show`: lines about what is being done are printed."""
+def ask_service(
+    method: str, *, start: bool = True, look: bool = False, show: bool = True, **params: Any
+) -> dict[str, Any]:
+    """One method of the node's service. `look`: by the socket for those who may only look. `show`: lines about what is being done are printed."""
     logger = logging.getLogger("tailrace")
     verbose = 2 if logger.isEnabledFor(logging.DEBUG) else int(logger.isEnabledFor(logging.INFO))
 
@@ -49,6 +51,7 @@ def ask_service(method: str, *, start: bool = True, show: bool = True, **params:
     answer: dict[str, Any] = client.ask(
         default_folder(),
         method,
+        look=look,
         start=start,
         told=told,
         logged=logger.log,
@@ -98,7 +101,7 @@ def _dry_run(spec: Mapping[str, str], *, huge: bool, as_json: bool) -> int:
 def _propose(spec: Mapping[str, str], huge: bool | None) -> dict[str, Any]:
     """What `apply` would do; without a service, of what one that has ended has left up."""
     with suppress(NoService):
-        return ask_service("node.plan", start=False, spec=spec, huge=huge)
+        return ask_service("node.plan", start=False, look=True, spec=spec, huge=huge)
     from tailrace.node import operations
 
     make, document = operations.planner(spec["text"], spec["name"], Path(spec["folder"]), huge, default_folder())

@@ -24,6 +24,7 @@ from running_node import Command, kill_all, needs_a_node, wait_until
 from test_apply import BASE, HEAVIER, MORE, Traffic, planned
 from test_up_resumes import configuration, kill_switch, process
 
+from tailrace.errors import ExitCode
 from tailrace.node.client import Client
 from tailrace.process.control import Control
 from tailrace.state.record import holding, peek
@@ -530,6 +531,18 @@ def test_who_may_not_is_told_so(command: Command) -> None:
         assert done.returncode == 2, done
         assert f"{name}: you may not use it; run it with sudo" in done.stderr
     assert command.status()["state"] == "up"
+
+
+@pytest.mark.unsanitized
+def test_who_may_look_may_plan(command: Command) -> None:
+    command("up", command.spec(PLAIN))
+    spec = command.spec(PLAIN.replace("first", "other"), "other.yaml")
+    (command.state / "look.socket").chmod(0o660)
+    os.chown(command.state / "look.socket", -1, 65534)
+    look = ["setpriv", "--reuid=65534", "--regid=65534", "--clear-groups", command.program, "plan", spec]
+    done = subprocess.run(look, capture_output=True, text=True, timeout=60, check=False, env=command.environment)
+    assert done.returncode == ExitCode.DIFFERENT, done
+    assert "function other" in done.stdout
 
 
 def test_a_client_that_hangs_up_does_not_cut_a_change_short(command: Command) -> None:
