@@ -14,8 +14,8 @@
  *	guest_ring		makes a ring from what the front end has said; guest_memory_fault: memory that is gone
  *	guest_backend		what is known of one port
  *	guest_memory		maps what the front end shares
- *	guest_populate		maps the pages of it that are there, in a thread; guest_pages: makes those that are
- *missing
+ *	guest_populate		maps the pages of it that are there, in a thread
+ *	guest_pages		makes those that are missing
  *
  * and at the bottom guest_message, guest_announce, guest_closer and guest_listen.
  *
