@@ -11,15 +11,20 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from tailrace.node.client import API, ENDING, FAILED
 from tailrace.node.events import KEPT, KINDS
+from tailrace.spec import units
 from tailrace.spec.model import MOST_CONNECTIONS, MOST_CPUS, MOST_REPLICAS
+from tailrace.spec.words import expected
 
 _DOCS = Path(__file__).parents[2] / "docs"
 SCHEMA = _DOCS / "service.schema.json"
 MOST_SPEC = 1 << 20
+_MOST_WRONG = 8
+_MOST_SHOWN = 64
+"""Characters of a value that is wrong, in a message."""
 
 
 class Params(BaseModel):
@@ -333,6 +338,24 @@ METHODS = {
         ),
     )
 }
+
+
+def wrong(method: Method, error: ValidationError) -> list[str]:
+    """What is wrong with the params of a call, a line each, with what each is for: a user has given most of them."""
+    said = []
+    for each in error.errors(include_url=False)[:_MOST_WRONG]:
+        where = ".".join(map(str, each["loc"]))
+        field = method.params.model_fields.get(where)
+        meant = f"{where} ({field.description})" if field is not None and field.description else where
+        if each["type"] == "missing":
+            said.append(f"{meant}: is missing; expected it")
+        elif each["type"] == "extra_forbidden":
+            said.append(f"{where}: is unknown; expected {', '.join(method.params.model_fields) or 'none'}")
+        else:
+            value = units.shown(each["input"])
+            value = value if len(value) <= _MOST_SHOWN else f"{value[:_MOST_SHOWN]}…"
+            said.append(f"{meant}: {value} is not possible; expected {expected(each, field)}")
+    return said
 
 
 def schema() -> dict[str, Any]:

@@ -24,7 +24,7 @@ from typing import Any
 from pydantic import ValidationError
 
 from tailrace.errors import Failure, Mistake, TailraceError
-from tailrace.node.api import METHODS, Method, Params
+from tailrace.node.api import METHODS, Method, Params, wrong
 from tailrace.node.client import ENDING
 from tailrace.node.events import History
 from tailrace.spec.port import LONGEST_SOCKET
@@ -325,8 +325,9 @@ class Server:
         try:
             return Call(method, method.params.model_validate(params), verbose, client, number, self)
         except ValidationError as error:
-            said = [f"{'.'.join(map(str, each['loc']))}: {each['msg']}" for each in error.errors()[:8]]
-            raise Refusal(INVALID_PARAMS, f"{method.name}: {'; '.join(said)}") from None
+            said = wrong(method, error)
+            data = {"kind": Mistake.__name__, "lines": said, "exit_status": int(Mistake.exit_status)}
+            raise Refusal(INVALID_PARAMS, f"{method.name}: {'; '.join(said)}", data) from None
 
     async def _do(self, call: Call) -> None:
         try:

@@ -24,6 +24,7 @@ from tailrace.spec.port import PATTERNS
 from tailrace.spec.position import Document, Location, naming, parse_document, raise_any, read_document, shown_key
 from tailrace.spec.priority import TASK
 from tailrace.spec.source import SpecError
+from tailrace.spec.words import expected
 
 #: Items of a list that are looked at for what a message may be about.
 MOST_ITEMS = 64
@@ -282,28 +283,11 @@ def _plain(details: ErrorDetails) -> str:
     return units.shown(value)
 
 
-#: What should have been there, where the model's own words are those of a programmer.
-_WORDS = {
-    "dict_type": "names, each with what it is",
-    "list_type": "a list, with `- ` or [ ]",
-    "too_short": "at least one item",
-    "string_type": "a text",
-    "string_too_short": "a text that is not empty",
-    "int_type": "a whole number",
-    "int_parsing": "a whole number",
-    "int_from_float": "a whole number",
-    "bool_type": "true or false",
-    "bool_parsing": "true or false",
-}
-
-
 def _expected(details: ErrorDetails, location: Location) -> str:
     model = _model_at(location)
     if model is not None:
         return f"the keys {_keys_of(Device if model is Hop else model)}"
     if details["type"] == "string_pattern_mismatch" and details["ctx"]["pattern"] in _PATTERNS:
         return _PATTERNS[details["ctx"]["pattern"]]
-    limit = details.get("ctx", {}).get("max_length")
-    if details["type"] in ("too_long", "string_too_long"):
-        return f"at most {limit} items" if details["type"] == "too_long" else f"a text of at most {limit} characters"
-    return _WORDS.get(details["type"]) or details["msg"].removeprefix("Input should be ")
+    around = _model_at(location[:-1])
+    return expected(details, around.model_fields.get(str(location[-1])) if around is not None else None)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import re
 import socket
 import subprocess
 import sys
@@ -93,6 +94,37 @@ def test_an_error_has_its_lines_and_its_exit_status(tmp_path: Path) -> None:
     assert caught.value.exit_status == 2 and caught.value.lines == ["x.yaml:2:3: wrong"]
     with pytest.raises(Said, match="internal error of the service: RuntimeError: a fault of ours"):
         ask(tmp_path, "node.rollback", start=False)
+
+
+@pytest.mark.usefixtures("service")
+@pytest.mark.parametrize(
+    ("method", "params", "said"),
+    [
+        (
+            "function.cpus",
+            {"name": "first", "count": 100},
+            "count (how many CPUs it is to have): 100 is not possible; expected 1 to 64",
+        ),
+        (
+            "function.cpus",
+            {"name": "first", "count": 10**22},
+            "count (how many CPUs it is to have): 10000000000000000000000 is not possible; expected 1 to 64",
+        ),
+        ("function.scale", {"name": "first", "count": 0}, "are to be active): 0 is not possible; expected 1 to 64"),
+        ("migrate.run", {"name": "first", "host": "a", "downtime_ms": 60_001}, "60001 is not possible; expected 1 to"),
+        ("migrate.run", {"name": "first", "host": "a", "bandwidth": 1}, "expected greater than or equal to 1048576"),
+        ("node.rollback", {"base": "one"}, "(only if this version is up): 'one' is not possible; expected a whole"),
+        ("function.stop", {"name": "n" * 300}, f"'{'n' * 63}… is not possible; expected a text of at most 256"),
+        ("node.drain", {}, "replica (its name, such as fw-2): is missing; expected it"),
+        ("node.down", {"x": 1}, "x: is unknown; expected none"),
+    ],
+)
+def test_a_value_that_cannot_be_is_refused_in_plain_words(
+    tmp_path: Path, method: str, params: dict[str, Any], said: str
+) -> None:
+    with pytest.raises(Said, match=re.escape(said)) as caught:
+        ask(tmp_path, method, start=False, **params)
+    assert caught.value.exit_status == 2
 
 
 @pytest.mark.usefixtures("service")

@@ -350,7 +350,7 @@ WRONG = {
     "too many queues": (
         "ports: {p: {queues: 17}}\n" + CHAIN,
         "s.yaml:1:21: 17 in ports.p.queues",
-        "less than or equal to 16",
+        "expected 1 to 16",
     ),
     "ports of a function that is missing": (
         TWO + "ports:\n  c.0: {queues: 2}\nchains: {v: [tester.a, a, b, tester.b]}\n",
