@@ -6,12 +6,12 @@ from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-from tailrace.cli.operate import ask_service
+from tailrace.cli.migrate import DOWNTIME_MS
+from tailrace.cli.operate import ask_service, check_up
 from tailrace.cli.output import print_json, print_line
 from tailrace.cli.table import PlainTable, print_table
 from tailrace.errors import ExitCode, Interrupted, TailraceError
 
-_DOWNTIME_MS = 300
 _STAYS = "only a machine moves while it runs; `tailrace function stop` or `tailrace down` ends it"
 
 
@@ -27,9 +27,14 @@ class Evacuated:
 
 
 def run(host: str, *, dry_run: bool, as_json: bool) -> int:
-    """Moves all machines that can, one after the other; one that cannot, or fails, keeps no other from it."""
+    """Moves all machines that can, one after the other; one that cannot, or fails, keeps no other from it. Raises
+    Mistake where nothing is up, or HOST can be no node."""
+    from tailrace.node.peer import check_host
+
+    check_up()
+    check_host(host)
     found = Evacuated(host)
-    for name, runs in _running(ask_service("node.status", start=False, show=False)):
+    for name, runs in _running(ask_service("node.status", show=False)):
         if runs != "machine":
             found.stays[name] = [f"runs: {runs}; {_STAYS}"]
             continue
@@ -40,7 +45,7 @@ def run(host: str, *, dry_run: bool, as_json: bool) -> int:
                 continue
             if not dry_run:
                 ask_service(
-                    "migrate.run", show=not as_json, name=name, host=host, bandwidth=None, downtime_ms=_DOWNTIME_MS
+                    "migrate.run", show=not as_json, name=name, host=host, bandwidth=None, downtime_ms=DOWNTIME_MS
                 )
             found.moves.append(name)
         except Interrupted:

@@ -274,7 +274,10 @@ def migrate(
     bandwidth: Annotated[
         str | None, typer.Option(metavar="SIZE", help="What it may send in a second: 100MiB. Default: all there is.")
     ] = None,
-    downtime: Annotated[str, typer.Option(metavar="TIME", help="How long it may stand still at the end.")] = "300ms",
+    downtime: Annotated[
+        str | None,
+        typer.Option(metavar="TIME", help="How long it may stand still at the end.", show_default="300ms"),
+    ] = None,
     connections: ConnectionsOption = None,
     cancel: Annotated[bool, typer.Option("--cancel", help="End a move of NAME that is at work.")] = False,
     as_json: JsonOption = False,
@@ -294,12 +297,15 @@ def migrate(
 
     def call() -> int:
         if cancel:
+            if host is not None or dry_run or {bandwidth, downtime, connections} != {None}:
+                raise Mistake("--cancel: expected NAME alone, whose move ends; nothing else applies to that")
             return moves.cancel(name, as_json=as_json)
         if host is None:
             raise Mistake("expected a HOST to move it to, or --cancel")
+        limits = moves.limits_of(bandwidth, downtime, connections)
         if dry_run:
             return moves.dry_run(name, host, as_json=as_json)
-        return moves.run(name, host, moves.limits_of(bandwidth, downtime, connections), as_json=as_json)
+        return moves.run(name, host, limits, as_json=as_json)
 
     raise typer.Exit(run_command(call))
 

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from tailrace.cli.operate import ask_service
+from tailrace.cli.operate import ask_service, check_up
 from tailrace.cli.output import error_line, print_json, print_line, telling
 from tailrace.cli.table import PlainTable, print_table
 from tailrace.errors import ExitCode, Mistake
 from tailrace.functions.transfer import Limits
 from tailrace.spec.units import parse_duration, parse_size
+
+DOWNTIME_MS = 300
+"""Unless it is said."""
 
 
 def dry_run(name: str, host: str, *, as_json: bool) -> int:
@@ -48,21 +51,19 @@ def run(name: str, host: str, limits: Limits, *, as_json: bool) -> int:
 
 
 def cancel(name: str, *, as_json: bool) -> int:
+    """Raises Mistake where nothing is up, or no move of it is at work."""
+    check_up()
     cancelled = ask_service("migrate.cancel", name=name)["cancelled"]
     if as_json:
         print_json({"name": name, "cancelled": cancelled})
     else:
-        print_line(
-            f"{name}: the move was cancelled."
-            if cancelled
-            else f"{name}: no move of it is at work; `tailrace status` says whether it runs here."
-        )
+        print_line(f"{name}: the move was cancelled.")
     return ExitCode.DONE
 
 
-def limits_of(bandwidth: str | None, downtime: str, connections: int | None) -> Limits:
+def limits_of(bandwidth: str | None, downtime: str | None, connections: int | None) -> Limits:
     """What a move may take, as the command line has it. Raises Mistake."""
-    return Limits(_bytes(bandwidth), _milliseconds(downtime), connections)
+    return Limits(_bytes(bandwidth), DOWNTIME_MS if downtime is None else _milliseconds(downtime), connections)
 
 
 def _bytes(text: str | None) -> int | None:

@@ -61,6 +61,15 @@ def ask_service(
     return answer
 
 
+def check_up() -> None:
+    """Raises Mistake where nothing is up here, as every change says it, before a service is started to be asked."""
+    from tailrace.node import operations
+    from tailrace.state.record import peek
+
+    folder = default_folder()
+    operations.check_up(folder, peek(folder))
+
+
 def _spec(path: Path) -> dict[str, str]:
     """A spec's file as the service takes it. Raises Mistake."""
     shown = printable(str(path))

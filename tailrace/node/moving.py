@@ -84,6 +84,7 @@ def facts(held: Held, name: str) -> dict[str, Any]:
 
 def propose(held: Held, name: str, host: str) -> list[dict[str, Any]]:
     """Why a machine cannot move to another node; looks only. Raises Failure, Mistake, Said."""
+    check_up(held.folder, held.state().record)  # before anybody else is asked
     with _other(held.folder, host) as other:
         _, found = _checked(held, name, other)
         return [each.as_data() for each in found]
@@ -261,6 +262,7 @@ def move(held: Held, name: str, host: str, limits: Limits, tell: Callable[[str],
     """Moves a machine to another node. Raises Unmovable, Failure, Interrupted: then it goes on here, unless they say
     otherwise."""
     began = time.monotonic()
+    check_up(held.folder, held.state().record)  # before anybody else is asked
     with _other(held.folder, host) as other, changing(held) as node:
         there, found = _checked(held, name, other)
         if found:

@@ -69,14 +69,19 @@ class Host:
         return facts.libvirt_uri, "tcp://127.0.0.1"
 
 
+def check_host(name: str) -> None:
+    """Raises Mistake where a name can be no node's."""
+    if not name.startswith("/") and not _NAME.fullmatch(name):
+        raise Mistake(f"{name!r} is no host; expected a host's name for ssh, or a state folder's absolute path")
+
+
 @contextmanager
 def reached(name: str) -> Iterator[Host]:
     """Another node, for as long as it is needed. Raises Failure, Mistake."""
+    check_host(name)
     if name.startswith("/"):
         yield Host(name, Path(name), far=False)
         return
-    if not _NAME.fullmatch(name):
-        raise Mistake(f"{name!r} is no host; expected a host's name for ssh, or a state folder's absolute path")
     with tempfile.TemporaryDirectory(prefix="tailrace-ssh-") as folder, _forwarded(name, Path(folder) / OPERATE):
         yield Host(name, Path(folder), far=True)
 

@@ -78,7 +78,7 @@ from tailrace.spec.load import parse_located
 from tailrace.spec.position import Document
 from tailrace.state.folder import LOG, default_folder
 from tailrace.state.ours import forget_service
-from tailrace.state.record import Held, Process, Record, State, Unsettled, holding, run_at_work
+from tailrace.state.record import Held, Process, Record, State, Unsettled, holding, peek, run_at_work
 from tailrace.switch.config import SWITCH, function_name, instance_name
 
 _log = logging.getLogger("tailrace.service")
@@ -968,15 +968,18 @@ class Service:
         return {"cancelled": False}
 
     def _cancel_move(self, name: str) -> Answer:
-        """In the server's thread."""
+        """In the server's thread. Raises Mistake where no move of it is at work."""
         work = self._now
         call = work.call if work is not None else None
-        if call is None or call.method.name != "migrate.run" or not isinstance(call.params, Migrate):
-            return {"cancelled": False}
-        if call.params.name != name:
-            return {"cancelled": False}
-        self._cancel(call, "cancelled by `tailrace migrate --cancel`")
-        return {"cancelled": True}
+        if call is not None and isinstance(call.params, Migrate) and call.params.name == name:
+            self._cancel(call, "cancelled by `tailrace migrate --cancel`")
+            return {"cancelled": True}
+        record = peek(self.held.folder)
+        operations.check_up(self.held.folder, record)
+        known = [each.name for each in Plan.read(record.plan).started]
+        if name not in known:
+            raise Mistake(f"{name!r} is no function that Tailrace has started; there are: {', '.join(known) or 'none'}")
+        raise Mistake(f"no move of {name} is at work; `tailrace status` says whether it runs here")
 
     def _down(self, _call: Call) -> Answer:
         try:

@@ -118,7 +118,7 @@ def test_a_move_that_is_cancelled_leaves_it_where_it_is(nodes: tuple[Node, Node]
     source = nodes[place(nodes)]
     target = next(each for each in nodes if each is not source)
     traffic.wait_from(nodes.index(source))
-    assert "`tailrace status` says whether" in source("migrate", "first", "--cancel").stdout, "none has begun"
+    assert "no move of first is at work" in source("migrate", "first", "--cancel", status=2).stderr
     before = target.sockets()
     moving = begin(source, target, "memory")
     assert give_up_after(source.copies()[0], STALLED_SECONDS) == 1, "its memory has one way, which can be bounded"

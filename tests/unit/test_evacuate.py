@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -46,6 +47,7 @@ class Service:
 def service(monkeypatch: pytest.MonkeyPatch) -> Service:
     made = Service(one="machine", two="machine", three="stopped")
     monkeypatch.setattr(evacuate, "ask_service", made)
+    monkeypatch.setattr(evacuate, "check_up", lambda: None)
     return made
 
 
@@ -101,3 +103,47 @@ def test_what_makes_no_sense_is_refused(words: list[str]) -> None:
     done = CliRunner().invoke(app, ["drain", *words])
     assert done.exit_code == 2
     assert "expected" in done.output
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["other", "--cancel", "--bandwidth", "1KiB"],
+        ["other", "--cancel"],
+        ["--cancel", "--dry-run"],
+        ["--cancel", "--downtime", "300ms"],
+        ["--cancel", "--connections", "2"],
+        ["other", "--dry-run", "--bandwidth", "1KiB"],
+        ["other", "--dry-run", "--downtime", "2h"],
+    ],
+)
+def test_nothing_that_is_said_of_a_move_is_ignored(words: list[str]) -> None:
+    done = CliRunner().invoke(app, ["migrate", "first", *words])
+    assert done.exit_code == 2
+    assert "expected" in done.output
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["drain", "--all", "--to", "other", "--dry-run"],
+        ["drain", "--all", "--to", "other"],
+        ["drain", "--all", "--to", ""],
+        ["migrate", "first", "--cancel"],
+    ],
+)
+def test_where_nothing_is_up_it_is_said_before_a_service_is_started(
+    words: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TAILRACE_STATE", str(tmp_path / "state"))
+    done = CliRunner().invoke(app, words)
+    assert done.exit_code == 2
+    assert "nothing is up; run `tailrace up SPEC`" in done.output
+    assert not (tmp_path / "state").exists()
+
+
+def test_no_name_of_a_host_is_asked_for_no_machine(service: Service) -> None:
+    done = CliRunner().invoke(app, ["drain", "--all", "--to", ""])
+    assert done.exit_code == 2
+    assert "'' is no host; expected" in done.output
+    assert service.moved == []

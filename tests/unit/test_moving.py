@@ -14,8 +14,8 @@ from typing import Any, cast
 
 import pytest
 
-from tailrace.errors import Failure, TailraceError
-from tailrace.functions.transfer import Outgoing, Progress
+from tailrace.errors import Failure, Mistake, TailraceError
+from tailrace.functions.transfer import Limits, Outgoing, Progress
 from tailrace.node import moving
 from tailrace.node.api import MigrateReceive
 from tailrace.node.client import Client, Said
@@ -436,6 +436,17 @@ def test_its_connections_are_bounded_before_qemu_is_asked_anything(tmp_path: Pat
 
 
 HANDED = Unsettled("other", MOVE)
+
+
+@pytest.mark.parametrize("host", ["other", "/run/other", ""])
+def test_nobody_else_is_asked_where_nothing_is_up(host: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(moving, "reached", lambda _: pytest.fail("another host was asked"))
+    limits = Limits(None, 300, None)
+    with holding(tmp_path) as here:
+        with pytest.raises(Mistake, match="nothing is up"):
+            moving.propose(here, "fw", host)
+        with pytest.raises(Mistake, match="nothing is up"):
+            moving.move(here, "fw", host, limits, lambda _: None)
 
 
 @pytest.fixture

@@ -10,12 +10,17 @@ from typing import Any
 
 import pytest
 
-from tailrace.errors import Failure
+from tailrace.errors import Failure, Mistake
 from tailrace.node import moving, priorities
 from tailrace.node.operations import LedAround
 from tailrace.node.service import Service, _ended_well
+from tailrace.plan.make import make_plan
 from tailrace.process.process import ProcessId, identify
-from tailrace.state.record import Follower, Held, Process, Record, Unsettled
+from tailrace.resources.topology import Cpu
+from tailrace.spec.load import parse_spec
+from tailrace.state.record import Follower, Held, Process, Record, Unsettled, holding
+
+MACHINE = "functions: {fw: {kind: skeleton, runs: machine}}\nchains: {v: [tester.a, fw, tester.b]}\n"
 
 
 def test_the_end_of_a_measurement_is_waited_for_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -48,6 +53,23 @@ def machine() -> Iterator[Process]:
         assert found is not None
         yield Process("r@2", found.pid, found.start, "qemu-system-x86_64", runtime="machine")
         started.kill()
+
+
+def test_only_a_move_that_is_at_work_is_cancelled(tmp_path: Path) -> None:
+    service = Service(Held(tmp_path), while_up=True)
+    with pytest.raises(Mistake, match="nothing is up; run"):
+        service._cancel_move("fw")
+    plan = make_plan(parse_spec(MACHINE, "s"), cpus=[Cpu(number, 0, number) for number in range(8)], real_time=None)
+    with holding(tmp_path) as here:
+        state = here.state()
+        state.record.plan, state.record.complete = plan.as_data(), True
+        state.record.things = [Process("fw", 1, 1, "fw", runtime="machine")]
+        state.save()
+        with pytest.raises(Mistake, match="'nosuch' is no function that Tailrace has started; there are: fw"):
+            service._cancel_move("nosuch")
+        with pytest.raises(Mistake, match="no move of fw is at work; `tailrace status` says whether it runs here"):
+            service._cancel_move("fw")
+    service.server.loop.close()
 
 
 def killed() -> ProcessId:
