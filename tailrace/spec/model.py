@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from typing import Annotated, Any, Literal, get_args
 
-from pydantic import BeforeValidator, Field, WithJsonSchema, field_validator, model_validator
+from pydantic import BeforeValidator, Field, PlainSerializer, WithJsonSchema, field_validator, model_validator
 
 from tailrace.spec import units
 from tailrace.spec.addresses import WITH_LENGTH, address_schema, read_interface
@@ -21,10 +21,10 @@ from tailrace.spec.fields import (
     Name,
     OneOrMany,
     PortName,
-    Ratio,
     ShortSchema,
     Size,
     short,
+    text_schema,
     whole_seconds,
 )
 from tailrace.spec.firewall import Firewall
@@ -39,6 +39,7 @@ from tailrace.spec.port import (
     DEVICE_SCHEMA,
     INTERFACE_NAME,
     LONGEST_SOCKET,
+    MOST_QUEUES,
     USER,
     Bridge,
     Device,
@@ -90,6 +91,9 @@ __all__ = [
 MOST_REPLICAS = 64
 MOST_PORTS = 16
 MOST_CPUS = 64
+BUSY = (0.01, 0.95)
+"""What part of their time CPUs may be at work."""
+USUALLY_BUSY = 0.75
 #: What Tailrace's own functions are told; the settings of a kind stand under its name.
 SETTINGS: dict[str, type[Settings]] = {
     "skeleton": Settings,
@@ -268,6 +272,14 @@ class Seed(Model):
         return (*said, *([f"user-data={self.user_data}"] if self.user_data is not None else []))
 
 
+_Busy = Annotated[
+    float,
+    BeforeValidator(lambda value: units.parse_ratio(value, BUSY)),
+    PlainSerializer(units.show_ratio),
+    text_schema(units.RATIO_PATTERN, "75%"),
+]
+
+
 class Cpus(Model):
     """How many CPUs a function has."""
 
@@ -286,11 +298,9 @@ class Cpus(Model):
         description="of a process with a kind, or of a machine: it has more and fewer CPUs by itself, as "
         "its load asks for, from `start` to `most` (docs/elastic.md)",
     )
-    busy: Ratio = Field(
-        0.75,
+    busy: _Busy = Field(
+        USUALLY_BUSY,
         validate_default=False,
-        ge=0.01,
-        le=0.95,
         description="with automatic: its CPUs may be at work for so much of their time before it has more",
     )
     polls: bool = Field(
@@ -298,6 +308,11 @@ class Cpus(Model):
         description="with automatic, of a machine with an image: its guest polls its ports, so how busy it is shows in "
         "their rings, and not in its CPU time, which is all that it gets",
     )
+
+    @field_validator("start", "most", mode="before")
+    @classmethod
+    def _some(cls, value: Any) -> Any:
+        return _number_of_cpus(value, "a number")
 
     @model_validator(mode="after")
     def _starts_within(self) -> Cpus:
@@ -307,6 +322,8 @@ class Cpus(Model):
             raise ValueError(f"automatic: start and most are both {self.most}; expected more than start for most")
         if self.polls and not self.automatic:
             raise ValueError("polls: it says how the load is read with `automatic: true`; expected both")
+        if self.busy != USUALLY_BUSY and not self.automatic:
+            raise ValueError("busy: it says when there are more CPUs with `automatic: true`; expected both")
         return self
 
 
@@ -314,11 +331,18 @@ def _expand_cpus(value: Any) -> Any:
     """2 is {start: 2, most: 2}."""
     if isinstance(value, dict | Cpus):
         return value
+    value = _number_of_cpus(value, "{start: 1, most: 4}")
+    return {"start": value, "most": value}
+
+
+def _number_of_cpus(value: Any, otherwise: str) -> int:
+    """Raises ValueError where it is none."""
     if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value <= MOST_CPUS:
         raise ValueError(
-            f"{units.shown(value)} is no number of CPUs; expected 1 to {MOST_CPUS}, or {{start: 1, most: 4}}"
+            f"{units.shown(value)} is no number of CPUs; expected 1 to {MOST_QUEUES} ({MOST_CPUS} of a machine, or "
+            f"with an image of your own), or {otherwise}"
         )
-    return {"start": value, "most": value}
+    return value
 
 
 ShortCpus = Annotated[
@@ -620,6 +644,11 @@ class Function(Model):
 
     @model_validator(mode="after")
     def _machine_fits(self) -> Function:
+        if self.cpus.stacked and "stacked" not in self.runtime.words:
+            raise ValueError(
+                f"cpus: stacked: only virtual CPUs take turns, and a {self.runs} has none; expected none, or `runs: "
+                "machine`"
+            )
         if self.priority is not None and ("priority" not in self.runtime.words or self.disk):
             raise ValueError(
                 "priority: only a machine with an image of Tailrace's says what it runs; expected none, or `runs: "

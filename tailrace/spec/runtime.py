@@ -52,6 +52,7 @@ RUNTIMES = {
             "driver",
             "domain",
             "priority",
+            "stacked",
             "pages",
             "migratable",
             "arrives",

@@ -120,9 +120,12 @@ def parse_rate(value: Any) -> Rate:
     return Rate(pps=number * RATES[unit])
 
 
-def parse_ratio(value: Any) -> float:
-    """A part of a whole, written in per cent: 0.5% is 0.005; from nothing to all of it."""
+def parse_ratio(value: Any, within: tuple[float, float] | None = None) -> float:
+    """A part of a whole, written in per cent: 0.5% is 0.005; from nothing to all of it, or as narrow as `within`."""
     number, _ = _split(value, "a ratio", "0.5%", {"%": 0.01})
+    if within is not None and not within[0] <= number / 100 <= within[1]:
+        least, most = map(show_ratio, within)
+        raise ValueError(f"{value} is out of range; expected {least} to {most}")
     if number > 100:
         raise ValueError(f"{value} is more than everything; expected at most 100%")
     return number / 100

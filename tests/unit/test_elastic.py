@@ -55,7 +55,14 @@ def test_a_number_says_both() -> None:
 @pytest.mark.parametrize(
     ("first", "said"),
     [
-        ("{kind: skeleton, cpus: 0}", "0 is no number of CPUs; expected 1 to 64, or {start: 1, most: 4}"),
+        (
+            "{kind: skeleton, cpus: 0}",
+            "0 is no number of CPUs; expected 1 to 16 (64 of a machine, or with an image of your own), or {start: 1, ",
+        ),
+        ("{kind: skeleton, cpus: två}", "'två' is no number of CPUs; expected 1 to 16 (64 of a machine"),
+        ("{kind: skeleton, cpus: 1.5}", "1.5 is no number of CPUs; expected 1 to 16 (64 of a machine"),
+        ("{kind: skeleton, cpus: {most: 65}}", "65 is no number of CPUs; expected 1 to 16 (64 of a machine"),
+        ("{kind: skeleton, cpus: {start: '2', most: 4}}", "'2' is no number of CPUs; expected 1 to 16"),
         ("{kind: skeleton, cpus: 65}", "65 is no number of CPUs"),
         ("{kind: skeleton, cpus: yes}", "'yes' is no number of CPUs"),
         ("{kind: skeleton, cpus: {start: 3, most: 2}}", "start: 3 is more than most, 2"),
@@ -86,6 +93,25 @@ def test_a_number_says_both() -> None:
         (
             "{kind: skeleton, cpus: {most: 2, automatic: true, polls: true}}",
             "automatic: polls: it is said of a machine with an image of your own; of a kind it is known",
+        ),
+        *(
+            (
+                f"{{kind: skeleton, cpus: {{most: 4, automatic: true, busy: {busy}}}}}",
+                f"{busy} is out of range; expected 1% to 95%",
+            )
+            for busy in ("160%", "100%", "96%", "0%", "0.5%")
+        ),
+        (
+            "{kind: skeleton, cpus: {most: 4, busy: 60%}}",
+            "busy: it says when there are more CPUs with `auto",
+        ),
+        (
+            "{kind: skeleton, cpus: {most: 4, stacked: true}}",
+            "stacked: only virtual CPUs take turns, and a pro",
+        ),
+        (
+            "{kind: skeleton, runs: container, cpus: {start: 2, most: 2, stacked: true}}",
+            "stacked: only virtual CPUs take turns, and a container has none; expected none, or `runs: machine`",
         ),
         ("{kind: skeleton, cpus: {most: 2, polls: true}}", "polls: it says how the load is read with `automatic"),
         ("{runs: guest, cpus: 2}", "2 CPUs, which a guest has from whoever runs it"),
