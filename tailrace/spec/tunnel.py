@@ -125,9 +125,9 @@ class Tunnel(Settings):
 
     def refuses(self, replicas: int, standby: int) -> str | None:
         del standby
-        for name, what in self._needed.items():
-            if getattr(self, name) is None:
-                return f"tunnel lacks '{name}', {what}"
+        missing = [f"{name!r}, {what}" for name, what in self._needed.items() if getattr(self, name) is None]
+        if missing:
+            return f"tunnel lacks {'; '.join(missing)}"
         return f"{replicas} replicas would have the same address; expected 1" if replicas > 1 else None
 
     def problems(self) -> Iterator[tuple[Location, str]]:

@@ -79,7 +79,13 @@ def test_what_is_written_reads_back_the_same() -> None:
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        (f"functions: {{away: tunnel}}\n{CHAIN}", ["tunnel lacks 'local'"]),
+        *(
+            (
+                text,
+                ["tunnel lacks 'local', its own address", "'remote', the other", "'vni', the net"],
+            )
+            for text in (f"functions: {{away: tunnel}}\n{CHAIN}", tunnel(""))
+        ),
         (tunnel("local: 192.0.2.1, remote: 192.0.2.2"), ["tunnel lacks 'vni'"]),
         (tunnel(ENDS, where=", replicas: 2"), ["2 replicas would have the same address; expected 1"]),
         (tunnel("vni: 16777216, local: 192.0.2.1, remote: 192.0.2.2"), ["vni", "16777216"]),
