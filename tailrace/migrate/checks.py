@@ -173,8 +173,11 @@ def _room(here: FunctionFacts, there: FunctionFacts, target: Facts) -> _Found:
             )
     elif free < mib:
         yield "memory", f"{mib} MiB are needed, and {free} MiB are free there"
-    if there.node is not None and target.nodes.get(there.node, 0) < mib:
-        yield "numa", f"it would be on node {there.node} there, which has {target.nodes.get(there.node, 0)} MiB"
+    if there.node is not None:
+        room = target.nodes.get(there.node, 0)
+        room += target.pages_free * (there.page_kib >> 10) if there.huge else 0
+        if room < mib:
+            yield "numa", f"it would be on node {there.node} there, and {room} MiB are free on that; {mib} are needed"
     if here.own_cpus and not there.own_cpus:
         yield "pinning", "its CPUs have the host's to themselves here, and would share them there: too few are free"
 

@@ -26,7 +26,7 @@ from tailrace.kernel.tree import Tree
 from tailrace.plan.planned import Plan, PlannedFunction
 from tailrace.process import hypervisor
 from tailrace.resources import hugepages
-from tailrace.resources.topology import read_topology
+from tailrace.resources.topology import available_mib
 from tailrace.state.record import Record, State
 from tailrace.switch.config import instance_name
 
@@ -94,7 +94,7 @@ class Facts:
     pages_free: int = 0
     """Huge pages of 2 MiB that nobody has taken, on the function's node."""
     nodes: Mapping[int, int] = field(default_factory=dict)
-    """The memory of each NUMA node, in MiB."""
+    """What a machine can have of each NUMA node's memory, in MiB, beside huge pages that are free."""
     moves: Mapping[str, bool] = field(default_factory=dict)
     """Of the last moves to here that have ended, each by its name: whether the machine came. One that came may have
     gone since; of one that is not named nothing is known."""
@@ -150,7 +150,7 @@ def facts_of(folder: Path, record: Record, name: str) -> Facts:
         libvirt_uri=str(connection.getURI()),
         memory_free=_memory_free(tree),
         pages_free=hugepages.pool(base).free,
-        nodes=_node_memory(tree),
+        nodes=available_mib(tree),
         moves=dict(record.moves),
     )
 
@@ -250,7 +250,3 @@ def _memory_free(tree: Tree) -> int:
         if line.startswith("MemAvailable:"):
             return int(line.split()[1]) << 10
     return 0
-
-
-def _node_memory(tree: Tree) -> dict[int, int]:
-    return {node.number: node.memory_mib for node in read_topology(tree).nodes}

@@ -274,6 +274,25 @@ def read_nodes(tree: Tree, cpus: Sequence[Cpu]) -> tuple[Node, ...]:
     return tuple(found)
 
 
+def available_mib(tree: Tree) -> dict[int, int]:
+    """How much of each node's memory a program can have now, in MiB: what is free, and what the kernel gives up for it.
+    Huge pages are apart. Of one node the kernel says it (Linux, Documentation/filesystems/proc.rst, MemAvailable), of
+    several it does not: their file pages and reclaimable slabs are counted, as it does."""
+    nodes = read_nodes(tree, read_cpus(tree))
+    if len(nodes) == 1:
+        return {nodes[0].number: _kib(tree.text("/proc/meminfo") or "", "MemAvailable") >> 10}
+    texts = {each.number: tree.text(f"{NODES}/node{each.number}/meminfo") or "" for each in nodes}
+    return {number: sum(_kib(text, key) for key in _RECLAIMED) >> 10 for number, text in texts.items()}
+
+
+_RECLAIMED = ("MemFree", "Active(file)", "Inactive(file)", "SReclaimable")
+
+
+def _kib(meminfo: str, key: str) -> int:
+    found = re.search(rf"\b{re.escape(key)}:\s+(\d+) kB", meminfo)
+    return int(found[1]) if found else 0
+
+
 def _distances(text: str) -> tuple[int, ...]:
     """Of a node to each; none if the file says something else."""
     parts = text.split()

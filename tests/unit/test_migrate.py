@@ -114,7 +114,11 @@ TARGETS = [
     ({"function": replace(FUNCTION, interfaces=("e1000e", "e1000e"))}, "device", "interface is vhost-user"),
     ({"function": replace(FUNCTION, made_of="")}, "image", "is missing there"),
     ({"function": replace(FUNCTION, made_of="xyz")}, "image", "another content"),
-    ({"function": replace(FUNCTION, node=1), "nodes": {0: 16384, 1: 128}}, "numa", "node 1 there, which has 128 MiB"),
+    (
+        {"function": replace(FUNCTION, node=1), "nodes": {0: 16384, 1: 128}, "pages_free": 63},
+        "numa",
+        "node 1 there, and 254 MiB are free on that; 256 are needed",
+    ),
     ({"pages_free": 3, "memory_free": 64 << 20}, "hugepages", "128 huge pages are needed; 3 are free"),
 ]
 
@@ -129,6 +133,15 @@ def test_room_is_asked_for_without_huge_pages_too() -> None:
     small = replace(FUNCTION, huge=False)
     ((kind, text),) = found(replace(HERE, function=small), replace(THERE, function=small, memory_free=100 << 20))
     assert kind == "memory" and "256 MiB are needed, and 100 MiB are free" in text
+
+
+def test_a_node_has_room_in_what_is_free_of_it() -> None:
+    on_one = replace(FUNCTION, node=1)
+    here, there = replace(HERE, function=on_one), replace(THERE, function=on_one, nodes={0: 16384, 1: 128})
+    assert found(here, replace(there, pages_free=64)) == [], "its huge pages that are free count"
+    small = replace(on_one, huge=False)
+    ((kind, text),) = found(replace(HERE, function=small), replace(there, function=small, pages_free=64))
+    assert kind == "numa" and "128 MiB are free on that" in text, "but to a machine without"
 
 
 def test_cpus_of_its_own_are_not_given_up() -> None:
