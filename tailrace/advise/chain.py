@@ -7,16 +7,31 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from tailrace.advise.machine import PARAMETERS, Machine
-from tailrace.advise.model import ONE_COPY, TWO_COPIES, Limit, direct_mpps, line_mpps, memory, pcie_ns, poller
+from tailrace.advise.model import (
+    BETWEEN,
+    CARD,
+    FED,
+    ONE_COPY,
+    POLLER,
+    TWO_COPIES,
+    Limit,
+    direct_mpps,
+    line_mpps,
+    memory,
+    pcie_ns,
+    poller,
+)
 
 VHOST_USER, SR_IOV, HYBRID = "vhost-user", "sr-iov", "hybrid"
 INTERFACES = (VHOST_USER, SR_IOV, HYBRID)
 """Which hops have which: all by the switch; all by the card; those from the wire and to it by the card, and those
 between functions by the switch. No other assignment carries more than the best of these: each more hop by the card
 takes more of it, and whether one hop or several are the switch's, each of these has a core of its own."""
+WORKER, FUNCTION = ("worker_ns", "worker_byte_ns"), ("function_ns", "function_byte_ns")
+"""What is to be known of Tailrace's switch, and of the functions behind it."""
 FRAMES = range(64, 1519)
 _FURTHEST, _CLOSE = 10.0, 0.001
 
@@ -64,14 +79,47 @@ def answers(machine: Machine, chain: Chain, frame: int) -> list[Answer]:
     return sorted(found, key=lambda answer: -answer.mpps)
 
 
+def missing(machine: Machine, chain: Chain) -> dict[str, tuple[str, ...]]:
+    """For each kind of interface that there is no answer for, the parameters that it needs and the machine has not."""
+    switch = machine.lacks(_switch_needs(machine, chain))
+    found = {VHOST_USER: switch}
+    if chain.wire:
+        card = machine.lacks((*CARD, "line_gbps"))
+        found[SR_IOV] = card
+        if chain.functions > 1:
+            between = machine.lacks(_switch_needs(machine, replace(chain, wire=False)))
+            found[HYBRID] = tuple(dict.fromkeys((*card, *between)))
+    return {interface: names for interface, names in found.items() if names}
+
+
+def unbounded(machine: Machine, chain: Chain) -> dict[str, tuple[str, ...]]:
+    """The limits of Tailrace's switch that its answers go without, each with the parameters that the machine lacks."""
+    if machine.lacks(WORKER):
+        return {}
+    found = {"the functions' cores": machine.lacks(FUNCTION)}
+    if chain.wire:
+        found["the link"] = machine.lacks(("line_gbps",))
+    return {limit: names for limit, names in found.items() if names}
+
+
+def _switch_needs(machine: Machine, chain: Chain) -> tuple[str, ...]:
+    """The parameters of a switch: of Tailrace's, or of another where the machine has them, or more of them."""
+    other = (*FED, *(BETWEEN if chain.functions > 1 else ()), *(POLLER if chain.wire else ()))
+    if not machine.lacks(WORKER):
+        return WORKER
+    if not machine.lacks(other):
+        return other
+    return other if any(name in machine for name in FED) and not any(name in machine for name in WORKER) else WORKER
+
+
 def circle(machine: Machine, frame: int) -> list[Limit]:
     """What bounds the rate of all functions together that send frames in a circle, as those of `tailrace bench chain`
     do: they share one core, and the switch has another. The lowest first; empty where the machine has no such switch.
     Each frame that a function forwards is a hop of the switch's, so their number does not matter."""
     found = []
-    if "worker_ns" in machine:
+    if not machine.lacks(WORKER):
         found.append(Limit("the switch's core", 1e3 / _time(machine, "worker", frame)))
-    if "function_ns" in machine:
+    if not machine.lacks(FUNCTION):
         found.append(Limit("the core that the functions share", 1e3 / _time(machine, "function", frame)))
     return sorted(found, key=lambda limit: limit.mpps)
 
@@ -138,16 +186,18 @@ def _time(machine: Machine, name: str, frame: int) -> float:
 
 
 def _limits(machine: Machine, chain: Chain, frame: int, interface: str) -> Iterator[Limit]:
+    if interface in missing(machine, chain) or (interface != VHOST_USER and not chain.wire):
+        return
     if interface == VHOST_USER:
         yield from _switched(machine, chain, frame, hops=chain.functions + 1, ends=chain.wire)
-    elif "card_mpps" not in machine or not chain.wire:
-        return
     elif interface == SR_IOV:
         yield from _by_card(machine, frame, inner=chain.functions - 1)
-    elif chain.functions > 1 and (between := list(_switched(machine, chain, frame, chain.functions - 1, ends=False))):
+    elif chain.functions > 1:
         yield from _by_card(machine, frame, inner=0)
-        yield from between
-    if chain.wire and "line_gbps" in machine and (interface != HYBRID or chain.functions > 1):
+        yield from _switched(machine, chain, frame, chain.functions - 1, ends=False)
+    else:
+        return
+    if chain.wire and "line_gbps" in machine:
         yield Limit("the link", line_mpps(machine, frame))
 
 
@@ -166,14 +216,14 @@ def _by_card(machine: Machine, frame: int, inner: int) -> Iterator[Limit]:
 
 def _switched(machine: Machine, chain: Chain, frame: int, hops: int, *, ends: bool) -> Iterator[Limit]:
     """Of a chain that has so many hops by the switch, where `ends` with those from the card and to it."""
-    if "worker_ns" in machine:
-        if "function_ns" in machine:
+    if not machine.lacks(WORKER):
+        if not machine.lacks(FUNCTION):
             yield Limit("the functions' cores", 1e3 / _time(machine, "function", frame))
         on = "the switch's core" if chain.workers == 1 else f"the switch's {chain.workers} cores"
         many = "1 hop" if hops == 1 else f"{hops} hops"
         yield Limit(f"{on}, {many} for each frame", chain.workers * 1e3 / (hops * _time(machine, "worker", frame)))
         yield from memory(machine, frame, hops * ONE_COPY)
-    elif "vhost_ns" in machine:
+    else:
         yield Limit("the functions' cores and their hops", 1e3 / _time(machine, "vhost", frame))
         if chain.functions > 1:
             yield Limit("the cores that copy between functions", 1e3 / _time(machine, "hop", frame))

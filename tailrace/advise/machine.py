@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from importlib import resources
 from pathlib import Path
 from typing import Annotated, Literal, get_args
 
 import yaml
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
+from pydantic_core import ErrorDetails
 
 from tailrace.errors import Mistake
 from tailrace.spec.core_schema import read_version_1_1
@@ -67,10 +68,14 @@ class _Strict(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
 
+LEAST, MOST = 1e-9, 1e9
+"""Of any parameter's value."""
+
+
 class Value(_Strict):
     """A parameter of one machine."""
 
-    value: Annotated[float, Field(gt=0)]
+    value: Annotated[float, Field(ge=LEAST, le=MOST)]
     source: str
     low: float | None = None
     """The ends of its 95 % interval by bootstrap, where it was fitted."""
@@ -81,14 +86,23 @@ Span = tuple[Annotated[int, Field(ge=1)], Annotated[int, Field(ge=1)]]
 """The least and the most."""
 
 
+def _in_order(span: Span) -> Span:
+    if span[0] > span[1]:
+        raise ValueError(f"{span[0]} to {span[1]}; expected the least, then the most")
+    return span
+
+
+_Written = Annotated[Span, AfterValidator(_in_order)]
+
+
 class Calibrated(_Strict):
     """What the parameters were fitted to. What is not said bounds nothing."""
 
-    frames: Span | None = None
+    frames: _Written | None = None
     """Bytes with FCS."""
-    messages: Span | None = None
+    messages: _Written | None = None
     """Bytes that a TCP stack writes at once."""
-    functions: Span | None = None
+    functions: _Written | None = None
 
     def beyond(self, size: int, functions: int, *, messages: bool = False) -> list[str]:
         """What of a question lies outside, with what was calibrated: its answer is extrapolated. Else empty."""
@@ -122,6 +136,10 @@ class Machine(_Strict):
     def __contains__(self, name: str) -> bool:
         return name in self.parameters
 
+    def lacks(self, names: Iterable[str]) -> tuple[str, ...]:
+        """Those of these parameters that it has not, in their order."""
+        return tuple(name for name in names if name not in self.parameters)
+
     def having(self, values: Mapping[str, float]) -> Machine:
         """The same with other values."""
         changed = {name: self.parameters[name].model_copy(update={"value": value}) for name, value in values.items()}
@@ -140,14 +158,49 @@ def read_machine(path: Path | None = None) -> Machine:
         except OSError as error:
             raise Mistake(f"{path}: {error.strerror}") from None
     try:
-        machine = Machine.model_validate(read_version_1_1(text))
-    except (yaml.YAMLError, ValidationError) as error:
+        data = read_version_1_1(text)
+        if not isinstance(data, dict):
+            what = {type(None): "nothing is in it", list: "a list"}.get(type(data), "a single value")
+            raise Mistake(f"{path}: {_NO_MACHINE} ({what}); {_EXPECTED}")
+        machine = Machine.model_validate(data)
+    except yaml.YAMLError as error:
         words = " ".join(str(error).split())
-        raise Mistake(f"{path}: not the parameters of a machine ({words[:200]})") from None
+        raise Mistake(f"{path}: {_NO_MACHINE} ({words[:200]})") from None
+    except ValidationError as error:
+        raise Mistake(f"{path}: {_NO_MACHINE}: {_wrong(error.errors(include_url=False))}; {_EXPECTED}") from None
     unknown = sorted(set(machine.parameters) - set(PARAMETERS))
     if unknown:
         raise Mistake(f"{path}: unknown parameters {', '.join(unknown)}; known are {', '.join(PARAMETERS)}")
     return machine
+
+
+_NO_MACHINE = "not the parameters of a machine"
+_EXPECTED = (
+    "expected name, and of each of the parameters its value and source (docs/advise.md), as "
+    "`tailrace advise calibrate` writes them"
+)
+_MOST_SAID = 5
+
+
+def _wrong(found: Sequence[ErrorDetails]) -> str:
+    """What does not fit, key by key."""
+    said = []
+    for each in found[:_MOST_SAID]:
+        *around, key = map(str, each["loc"]) if each["loc"] else ("the file",)
+        at = ".".join(around)
+        if each["type"] == "missing":
+            said.append(f"{at + ' ' if at else ''}lacks {key}")
+        elif each["type"] == "extra_forbidden":
+            said.append(f"unknown key {'.'.join([*around, key])}")
+        elif each["type"] == "model_type":
+            said.append(f"{'.'.join([*around, key])}: expected value and source")
+        else:
+            what = each["msg"].removeprefix("Value error, ").replace("Input should be", "expected")
+            given = "" if isinstance(each["input"], dict | list | tuple) else f" is {str(each['input'])[:40]!r}"
+            said.append(f"{'.'.join([*around, key])}{given}: {what}")
+    if len(found) > _MOST_SAID:
+        said.append(f"and {len(found) - _MOST_SAID} more")
+    return ", ".join(said)
 
 
 def show_machine(machine: Machine) -> str:

@@ -9,7 +9,7 @@ NFV solutions" (Intel, 2017): east/west, every hop of virtual functions crosses 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -54,22 +54,26 @@ class Limit:
     mpps: float
 
 
+CARD = ("card_mpps", "direct_ns", "pcie_gbps")
+"""What is to be known of a card for functions on its virtual functions."""
+POLLER = ("poller_ns", "poller_cache_kib", "poller_miss_ns", "poller_byte_ns", "poller_line", "line_gbps")
+"""And of the core that polls a card for another switch than Tailrace's."""
+FED = ("vhost_ns", "vhost_byte_ns")
+BETWEEN = ("hop_ns", "hop_byte_ns")
+
+
+def lacking(machine: Machine, cell: Cell) -> tuple[str, ...] | None:
+    """The parameters that a cell's limits need and the machine has not; None of a cell that the model has none for."""
+    of = _MODELLED.get((cell.traffic, cell.interface))
+    return None if of is None else machine.lacks(of[1])
+
+
 def limits(machine: Machine, cell: Cell) -> list[Limit]:
     """All that bounds a cell, lowest first. Empty where the machine has no such interface."""
-    found = {
-        (STACK, each): _stack for each in INTERFACES
-    } | {
-        ("north-south", "sr-iov"): _direct,
-        ("north-south", "vhost-user"): _switched,
-        ("north-south", "virtio"): _kernel,
-        ("east-west", "sr-iov"): _card_switch,
-        ("east-west", "vhost-user"): _hops,
-    }  # fmt: skip
-    make = found.get((cell.traffic, cell.interface))
-    try:
-        return sorted(make(machine, cell), key=lambda limit: limit.mpps) if make else []
-    except KeyError:
+    of = _MODELLED.get((cell.traffic, cell.interface))
+    if of is None or machine.lacks(of[1]):
         return []
+    return sorted(of[0](machine, cell), key=lambda limit: limit.mpps)
 
 
 def mpps_of(gbps: float, frame: int) -> float:
@@ -159,7 +163,22 @@ def _kernel(machine: Machine, cell: Cell) -> Iterator[Limit]:
 
 def _stack(machine: Machine, cell: Cell) -> Iterator[Limit]:
     """Messages, not frames."""
-    fixed = {"virtio": "stack_virtio_ns", "vhost-user": "stack_vhost_ns", "sr-iov": "stack_direct_ns"}[cell.interface]
-    byte = "stack_direct_byte_ns" if cell.interface == "sr-iov" else "stack_byte_ns"
+    fixed, byte = _STACK[cell.interface]
     yield Limit("the guest's stack", _each(machine[fixed], machine[byte], cell.frame))
     yield Limit("the link, as TCP uses it", machine["stack_gbps"] * 1e3 / (8 * cell.frame))
+
+
+_STACK: Mapping[Interface, tuple[str, str]] = {
+    "virtio": ("stack_virtio_ns", "stack_byte_ns"),
+    "vhost-user": ("stack_vhost_ns", "stack_byte_ns"),
+    "sr-iov": ("stack_direct_ns", "stack_direct_byte_ns"),
+}
+_MODELLED: Mapping[tuple[Traffic, Interface], tuple[Callable[[Machine, Cell], Iterator[Limit]], Sequence[str]]] = {
+    ("north-south", "sr-iov"): (_direct, (*CARD, "line_gbps")),
+    ("north-south", "vhost-user"): (_switched, (*FED, *POLLER)),
+    ("north-south", "virtio"): (_kernel, ("kernel_mpps", "kernel_drop_mpps", "line_gbps")),
+    ("east-west", "sr-iov"): (_card_switch, CARD),
+    ("east-west", "vhost-user"): (_hops, BETWEEN),
+    **{(STACK, each): (_stack, (*names, "stack_gbps")) for each, names in _STACK.items()},
+}
+"""What bounds each kind of cell, and the parameters that it needs."""

@@ -14,7 +14,7 @@ from tailrace.errors import Mistake
 COLUMNS = ("traffic", "interface", "frame_bytes", "functions", "gbps", "mpps")
 FRAME_SIZES = (64, 9000)
 """The least and the most bytes of a frame, with FCS."""
-_MOST_FUNCTIONS = 1024
+MOST_FUNCTIONS = 1024
 _MOST_MESSAGE = 1 << 24
 _MOST_LINE, _MOST_SAID = 4096, 20
 
@@ -84,7 +84,7 @@ def _row(words: Sequence[str]) -> Row:
         cast(Traffic, _word("traffic", traffic, TRAFFICS)),
         cast(Interface, _word("interface", interface, INTERFACES)),
         _whole("frame_bytes", frame, *(FRAME_SIZES if traffic != STACK else (1, _MOST_MESSAGE))),
-        _whole("functions", functions, 1, _MOST_FUNCTIONS),
+        _whole("functions", functions, 1, MOST_FUNCTIONS),
     )
     figure = mpps or gbps
     return Row(cell, _amount("gbps", gbps), _amount("mpps", mpps) if mpps else None, _rounding(figure))

@@ -10,7 +10,7 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperGroup
 
-from tailrace.advise.chain import FRAMES, Chain, answers, changes, turning_points
+from tailrace.advise.chain import FRAMES, Chain, answers, changes, missing, turning_points, unbounded
 from tailrace.advise.learn import Measured, read_measured
 from tailrace.advise.learn import learn as learn_from
 from tailrace.advise.machine import Machine, read_machine, show_machine
@@ -184,7 +184,7 @@ def _frames(text: str) -> list[int]:
 
 
 def _chains(asked: Spec, machine: Machine) -> dict[str, Chain]:
-    wire = "line_gbps" in machine
+    wire = "line_gbps" in machine or "card_mpps" in machine
     return {
         name: Chain(len(chain.path) - 2, asked.fabric.number, wire)
         for name, chain in asked.chains.items()
@@ -215,6 +215,8 @@ def _advise(path: Path, options: AdviseOptions, *, as_json: bool) -> int:
     before = machine
     if options.learn:
         machine = learn_from(machine, learned.measured)
+    if not any(answers(machine, chain, FRAMES[0]) for chain in chains.values()):
+        raise Mistake(_nothing_known(machine, chains, options.machine))
     if options.output:
         write_text(options.output, show_machine(machine))
     if options.chart:
@@ -260,7 +262,18 @@ def _advice(machine: Machine, name: str, chain: Chain, sizes: list[int]) -> dict
         "recommended": list(_recommended(machine, chain)),
         "changes": [asdict(each) for size in sizes for each in changes(machine, chain, size)],
         "beyond": unique(machine.calibrated.beyond(size, chain.functions) for size in sizes),
+        "missing": {kind: list(names) for kind, names in missing(machine, chain).items()},
+        "without": {limit: list(names) for limit, names in unbounded(machine, chain).items()},
     }
+
+
+def _nothing_known(machine: Machine, chains: dict[str, Chain], path: Path | None) -> str:
+    """What a machine lacks that says nothing of any chain."""
+    lacks = unique(
+        [f"{kind} {', '.join(names)}"] for chain in chains.values() for kind, names in missing(machine, chain).items()
+    )
+    wanted = "; or for ".join(lacks)
+    return f"{path or machine.name}: too few parameters for any answer; expected for {wanted} (docs/advise.md)"
 
 
 def _recommended(machine: Machine, chain: Chain) -> Iterator[dict[str, Any]]:
@@ -312,7 +325,17 @@ def _show_chain(chain: dict[str, Any]) -> None:
             f"{row['frame_bytes']} B", row["interface"], f"{row['predicted_mpps']:.3g}",
             f"{row['predicted_gbps']:.3g}", row["bottleneck"],
         )  # fmt: skip
-    print_table(table)
+    if chain["rows"]:
+        print_table(table)
+        _show_choice(chain)
+    for kind, names in chain["missing"].items():
+        print_line(f"No answer for {kind}: the machine's parameters lack {', '.join(names)}.")
+    for limit, names in chain["without"].items():
+        print_line(f"Without the limit of {limit}: the machine's parameters lack {', '.join(names)}.")
+    say_beyond(chain["beyond"])
+
+
+def _show_choice(chain: dict[str, Any]) -> None:
     first, *others = chain["recommended"]
     always = "" if others else ", whatever the size of frames"
     print_line(f"Choose {first['interface']}{always}: {first['reason']}.")
@@ -324,7 +347,6 @@ def _show_chain(chain: dict[str, Any]) -> None:
             f"{each['frame']} B: {each['interface']} would be better if {each['parameter']} were {each['value']:.3g} "
             f"{each['unit']} or {side}; it is {each['now']:.3g}."
         )
-    say_beyond(chain["beyond"])
 
 
 def _show_learned(learned: dict[str, Any]) -> None:

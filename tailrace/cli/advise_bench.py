@@ -10,14 +10,17 @@ from statistics import median
 from typing import Any
 
 from tailrace.advise.calibrate import worker_machine
-from tailrace.advise.chain import circle
+from tailrace.advise.chain import WORKER, circle
 from tailrace.advise.machine import DISTANCES, Machine, read_machine, show_machine
+from tailrace.advise.table import FRAME_SIZES, MOST_FUNCTIONS
 from tailrace.cli.output import print_json, print_line
 from tailrace.cli.table import PlainTable, print_table
 from tailrace.errors import Mistake
 
 _SWITCH_BOUND = 0.95
 """Of the time of the switch's core, from which on that was the limit, and not the functions'."""
+_MPPS, _BUSY = (1e-6, 1e5), (1e-4, 1)
+"""What a benchmark can find: rates, and the part of its time that a core was busy."""
 
 
 @dataclass(frozen=True)
@@ -47,27 +50,48 @@ def _read_bench(path: Path, command: str) -> list[_Bench]:
         if not distances:
             raise ValueError
         return [
-            _bench(document, [p["tailrace"] for p in pairs if p.get("distance") == each], each) for each in distances
+            _bench(document, command, [p["tailrace"] for p in pairs if p.get("distance") == each], each)
+            for each in distances
         ]
     except OSError as error:
         raise Mistake(f"{path}: {error.strerror}") from None
-    except (ValueError, LookupError, TypeError, AttributeError, ZeroDivisionError):
+    except _Impossible as error:
+        raise Mistake(f"{path}: {error}; expected a result of `tailrace bench {command} --json`") from None
+    except (ValueError, LookupError, TypeError, AttributeError, ZeroDivisionError, RecursionError):
         raise Mistake(f"{path}: expected a result of `tailrace bench {command} --json`") from None
 
 
-def _bench(document: Mapping[str, Any], sides: Sequence[Mapping[str, Any]], distance: str | None) -> _Bench:
+def _bench(
+    document: Mapping[str, Any], command: str, sides: Sequence[Mapping[str, Any]], distance: str | None
+) -> _Bench:
     if distance not in (None, *DISTANCES):
         raise ValueError
+    sides = [{**side, "mpps": _within(side, "mpps", *_MPPS), "busy": _within(side, "busy", *_BUSY)} for side in sides]
+    functions = _within(document, "functions", 1, MOST_FUNCTIONS) if command == "chain" else None
     return _Bench(
         cpu=str(document["machine"]["cpu"]),
         distance=distance,
-        frame=int(document["frame"]),
-        functions=int(document["functions"]) if "functions" in document else None,
+        frame=int(_within(document, "frame", *FRAME_SIZES)),
+        functions=None if functions is None else int(functions),
         pairs=len(sides),
-        mpps=median([float(side["mpps"]) for side in sides]),
+        mpps=median([side["mpps"] for side in sides]),
         hop_ns=median([1e3 * side["busy"] / side["mpps"] for side in sides]),
-        busy=median([float(side["busy"]) for side in sides]),
+        busy=median([side["busy"] for side in sides]),
     )
+
+
+class _Impossible(ValueError):
+    """A figure that no benchmark finds."""
+
+
+def _within(of: Mapping[str, Any], name: str, least: float, most: float) -> float:
+    """A figure of a result. Raises _Impossible."""
+    value = of.get(name)
+    if value is None:
+        raise _Impossible(f"it has no {name}")
+    if isinstance(value, bool) or not isinstance(value, int | float) or not least <= value <= most:
+        raise _Impossible(f"{name} {str(value)[:40]} is not from {least:g} to {most:g}")
+    return float(value)
 
 
 def calibrate_machine(benches: Sequence[Path], output: Path, distance: str | None, *, as_json: bool) -> int:
@@ -123,7 +147,10 @@ def compare_chains(benches: Sequence[Path], of: Sequence[Path], *, as_json: bool
     machines = [read_machine(each) for each in of]
     for path, each in zip(of, machines, strict=True):
         if not circle(each, 64):
-            raise Mistake(f"{path}: says nothing of Tailrace's switch; expected a file by `tailrace advise calibrate`")
+            raise Mistake(
+                f"{path}: says nothing of Tailrace's switch, without {', '.join(each.lacks(WORKER))}; expected a "
+                "file by `tailrace advise calibrate`"
+            )
     known = [each for path in benches for each in _read_bench(path, "chain")]
     rows = [_row(each, machine) for each in known if (machine := _machine_of(each, machines)) is not None]
     left_out = len(known) - len(rows)

@@ -19,7 +19,11 @@ STEPS = (*FRAMES[:: len(FRAMES) // 100], FRAMES[-1])
 
 
 def draw(machine: Machine, chains: Mapping[str, Chain], measured: Sequence[Measured] = ()) -> str:
-    """An SVG document: a panel for each chain."""
+    """An SVG document: a panel for each chain that the machine's parameters say something of. Raises ValueError where
+    there is none."""
+    chains = {name: each for name, each in chains.items() if answers(machine, each, FRAMES[0])}
+    if not chains:
+        raise ValueError("no chain has an answer")
     parts = [
         part for at, name in enumerate(chains) for part in _panel(machine, name, chains[name], measured, at * PANEL)
     ]

@@ -163,7 +163,13 @@ def test_a_machine_is_read_as_it_was_shown(tmp_path: Path) -> None:
         ("{name: x, parameters: {hop_ns: {value: -1, source: me}}}", "not the parameters of a machine"),
         ("{name: x, parameters: {hops: {value: 1, source: me}}}", "unknown parameters hops"),
         ("[", "not the parameters of a machine"),
-        ("hello", "not the parameters of a machine"),
+        ("hello", "not the parameters of a machine .a single value.; expected name"),
+        ("", "nothing is in it.; expected name"),
+        ("[1]", "a list.; expected name"),
+        ("{functions: {}, chains: {}}", "lacks name, lacks parameters, unknown key functions, unknown key chains; exp"),
+        ("{name: x, parameters: {worker_ns: 52}}", "parameters.worker_ns: expected value and source"),
+        ("{name: x, parameters: {worker_ns: {value: 1e99, source: me}}}", "worker_ns.value is '1e99': expected less"),
+        ("{name: x, calibrated: {frames: [9, 1]}, parameters: {}}", "9 to 1; expected the least, then the most"),
         ("name: 2026-99-99", "not the parameters of a machine .a date or a number that there is not"),
         ("[" * 5000, "not the parameters of a machine .nested too deeply"),
     ],
@@ -172,6 +178,52 @@ def test_a_bad_machine_is_refused(tmp_path: Path, text: str, words: str) -> None
     (tmp_path / "m.yaml").write_text(text)
     with pytest.raises(Mistake, match=words):
         read_machine(tmp_path / "m.yaml")
+
+
+def machine_file(path: Path, **values: float) -> Path:
+    """As somebody writes it by hand."""
+    parameters = {name: {"value": value, "source": "me"} for name, value in values.items()}
+    path.write_text(json.dumps({"name": "mine", "parameters": parameters}))
+    return path
+
+
+CARD = {"card_mpps": 33.0, "line_gbps": 40.0, "pcie_gbps": 51.0, "direct_ns": 26.0}
+
+
+@pytest.mark.parametrize(
+    ("values", "words"),
+    [
+        ({}, "vhost-user worker_ns, worker_byte_ns"),
+        ({"worker_ns": 50.0}, "vhost-user worker_byte_ns"),
+        ({"poller_ns": 70.0}, "vhost-user worker_ns, worker_byte_ns"),
+        ({"line_gbps": 40.0}, "sr-iov card_mpps, direct_ns, pcie_gbps; or for hybrid"),
+        ({"card_mpps": 33.0, "line_gbps": 40.0}, "sr-iov direct_ns, pcie_gbps; or for hybrid"),
+        ({"vhost_ns": 141.0, "vhost_byte_ns": 0.06}, "vhost-user hop_ns, hop_byte_ns"),
+    ],
+)
+def test_a_file_that_says_too_little_is_refused_with_what_it_lacks(
+    tmp_path: Path, values: dict[str, float], words: str
+) -> None:
+    mine = machine_file(tmp_path / "m.yaml", **values)
+    said = advise(REPOSITORY / "examples/chain-of-two.yaml", "--machine", mine, status=2)
+    assert "too few parameters for any answer" in said and words in said
+
+
+def test_what_a_file_says_is_answered_and_what_it_lacks_named(tmp_path: Path) -> None:
+    spec, mine, chart = REPOSITORY / "examples/chain-of-two.yaml", tmp_path / "m.yaml", tmp_path / "c.svg"
+    machine_file(mine, **CARD)
+    said = advise(spec, "--machine", mine, "--chart", chart)
+    assert "Choose sr-iov" in said
+    assert "No answer for vhost-user: the machine's parameters lack worker_ns, worker_byte_ns." in said
+    machine_file(mine, worker_ns=50, worker_byte_ns=0.1, function_ns=40, poller_ns=70)
+    said = advise(spec, "--machine", mine, "--chart", chart)
+    assert "Choose vhost-user" in said and "No answer" not in said
+    assert "Without the limit of the functions' cores: the machine's parameters lack function_byte_ns." in said
+    machine_file(mine, vhost_ns=141, vhost_byte_ns=0.06, hop_ns=191, hop_byte_ns=0.2)
+    (chain,) = json.loads(advise(spec, "--machine", mine, "--json"))["chains"]
+    assert {row["interface"] for row in chain["rows"]} == {"vhost-user"} and not chain["missing"]
+    named = advise("chains", tmp_path / "none.json", "--machine", mine, status=2)
+    assert "says nothing of Tailrace's switch, without worker_ns, worker_byte_ns" in named
 
 
 def test_all_that_is_wrong_with_a_table_is_said(tmp_path: Path) -> None:
@@ -304,6 +356,43 @@ def test_the_command_calibrates_from_hops(tmp_path: Path) -> None:
     assert "two sizes" in advise("calibrate", tmp_path / "64.json", "-o", made, status=2)
     (tmp_path / "64.json").write_text("{}")
     assert "expected a result" in advise("calibrate", tmp_path / "64.json", "-o", made, status=2)
+
+
+@pytest.mark.parametrize(
+    ("changes", "side", "words"),
+    [
+        ({}, {"mpps": float("nan")}, "mpps nan is not from"),
+        ({}, {"mpps": -3}, "mpps -3 is not from"),
+        ({}, {"mpps": float("inf")}, "mpps inf is not from"),
+        ({}, {"busy": 0}, "busy 0 is not from"),
+        ({"frame": 0}, {}, "frame 0 is not from 64 to 9000"),
+        ({"frame": 10**30}, {}, "is not from 64 to 9000"),
+        ({"frame": 10**400}, {}, "is not from 64 to 9000"),
+        ({"frame": "64"}, {}, "frame 64 is not from"),
+    ],
+)
+def test_figures_that_no_benchmark_finds_are_refused(
+    tmp_path: Path, changes: dict[str, Any], side: dict[str, Any], words: str
+) -> None:
+    good, bad, here = tmp_path / "good.json", tmp_path / "bad.json", tmp_path / "here.yaml"
+    bench(good, "hop", 5.0, 0.8, frame=1518)
+    for command in ("hop", "chain"):
+        bench(bad, command, 20.0, 0.5, **{"frame": 64, "functions": 2, **changes})
+        document = json.loads(bad.read_text())
+        for pair in document["pairs"]:
+            pair["tailrace"].update(side)
+        bad.write_text(json.dumps(document))
+        machine_file(here, worker_ns=50, worker_byte_ns=0.1)
+        rest = ("calibrate", good, bad, "-o", here) if command == "hop" else ("chains", bad, "--machine", here)
+        said = advise(*rest, status=2)
+        assert words in said and f"expected a result of `tailrace bench {command} --json`" in said
+
+
+def test_a_chain_has_functions(tmp_path: Path) -> None:
+    machine_file(tmp_path / "m.yaml", worker_ns=50, worker_byte_ns=0.1)
+    for more, words in (({"functions": -4}, "functions -4 is not from 1 to"), ({}, "it has no functions")):
+        bad = bench(tmp_path / "c.json", "chain", 20.0, 0.5, frame=64, **more)
+        assert words in advise("chains", bad, "--machine", tmp_path / "m.yaml", status=2)
 
 
 def bench(path: Path, command: str, mpps: float, busy: float, **more: Any) -> Path:
@@ -500,3 +589,8 @@ def test_what_would_change_the_answer_does() -> None:
             moved = PUBLISHED.having({turn.parameter: turn.value * factor})
             assert answers(moved, chain, frame)[0].interface == interface
     assert changes(worker_machine("here", [(64, 10.0), (1518, 155.4)], "me"), chain, 64) == []
+
+
+def test_the_page_has_every_parameter_with_its_unit() -> None:
+    page = (REPOSITORY / "docs/advise.md").read_text()
+    assert all(f"| `{name}` | {each.unit} | {each.meaning} |" in page for name, each in PARAMETERS.items())
