@@ -32,6 +32,8 @@ between functions by the switch. No other assignment carries more than the best 
 takes more of it, and whether one hop or several are the switch's, each of these has a core of its own."""
 WORKER, FUNCTION = ("worker_ns", "worker_byte_ns"), ("function_ns", "function_byte_ns")
 """What is to be known of Tailrace's switch, and of the functions behind it."""
+SWITCH_CORES = "the switch's"
+"""As the limit of Tailrace's own switch begins."""
 FRAMES = range(64, 1519)
 _FURTHEST, _CLOSE = 10.0, 0.001
 
@@ -219,7 +221,7 @@ def _switched(machine: Machine, chain: Chain, frame: int, hops: int, *, ends: bo
     if not machine.lacks(WORKER):
         if not machine.lacks(FUNCTION):
             yield Limit("the functions' cores", 1e3 / _time(machine, "function", frame))
-        on = "the switch's core" if chain.workers == 1 else f"the switch's {chain.workers} cores"
+        on = f"{SWITCH_CORES} core" if chain.workers == 1 else f"{SWITCH_CORES} {chain.workers} cores"
         many = "1 hop" if hops == 1 else f"{hops} hops"
         yield Limit(f"{on}, {many} for each frame", chain.workers * 1e3 / (hops * _time(machine, "worker", frame)))
         yield from memory(machine, frame, hops * ONE_COPY)

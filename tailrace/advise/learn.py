@@ -1,7 +1,8 @@
 """What was measured on a machine, and what its model makes of that: runs of `measure throughput` beside predictions.
 
 A run says something of the switch's cores where these were the limit. Runs whose polling threads had to share cores
-measured the sharing, and those in which the tester was the limit only a bound: both are named and left out.
+measured the sharing, those in which the tester was the limit only a bound, and those that carried what the functions or
+memory can say nothing of the switch: all are named and left out.
 """
 
 from __future__ import annotations
@@ -11,13 +12,15 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tailrace.advise.calibrate import span_of, worker_machine
-from tailrace.advise.chain import Answer, Chain, answers
+from tailrace.advise.chain import SWITCH_CORES, Answer, Chain, answers
 from tailrace.advise.machine import Machine, Value
 from tailrace.errors import Mistake, TailraceError
 from tailrace.results.findings import ThroughputFinding
 from tailrace.results.run import load_run
 from tailrace.spec.load import load_spec
 
+_NEAR = 0.05
+"""So near to what something else carries, a throughput is that one's."""
 BOTH = 2
 """Directions of the traffic of a throughput search."""
 
@@ -107,12 +110,35 @@ def _of_search(run: str, search: ThroughputFinding, workers: int) -> Measured | 
     return Measured(run, search.name, int(search.profile), chain, BOTH * goal.pps / 1e6)
 
 
-def learn(machine: Machine, measured: Sequence[Measured]) -> Machine:
-    """The machine with what a hop of Tailrace's switch takes fitted to what was measured. With frames of one size the
-    time for each byte stays what it was. Raises Mistake where that is not known."""
+def of_switch(machine: Machine, learned: Learned) -> Learned:
+    """Those alone whose limit was the switch's cores, as far as the machine's other parameters tell; the rest is left
+    out with the reason."""
+    found: list[Measured] = []
+    out = list(learned.left_out)
+    for each in learned.measured:
+        answer = each.answer(machine)
+        others = [limit for limit in answer.limits if SWITCH_CORES not in limit.name] if answer else []
+        lowest = min(others, key=lambda limit: limit.mpps, default=None)
+        if lowest is not None and lowest.mpps <= each.mpps * (1 + _NEAR):
+            why = f"is what {lowest.name} carry by the machine's parameters ({lowest.mpps:.3g} Mpps): not the switch's"
+            out.append((f"{each.run}, {each.name}", why))
+        else:
+            found.append(each)
+    return Learned(found, out)
+
+
+UNKNOWN = Machine(name="the machine of these runs", parameters={})
+"""What runs alone are learned into: nothing of another machine's is mixed with them."""
+
+
+def learn(machine: Machine, learned: Learned) -> Machine:
+    """The machine with what a hop of Tailrace's switch takes fitted to what was measured (`of_switch()`). With frames
+    of one size the time for each byte stays what it was. Raises Mistake where that is not known."""
+    measured = learned.measured
     points = [(each.frame, each.hop_ns) for each in measured]
     if not points:
-        raise Mistake("the runs say nothing of the switch: none has a throughput that its cores bounded")
+        why = "".join(f"\nLeft out: {what} {reason}." for what, reason in learned.left_out)
+        raise Mistake(f"the runs say nothing of the switch: none has a throughput that its cores bounded{why}")
     sizes = sorted({size for size, _ in points})
     functions = span_of([each.chain.functions for each in measured])
     source = f"{len(points)} throughputs measured, frames of {', '.join(map(str, sizes))} B"
@@ -126,8 +152,6 @@ def learn(machine: Machine, measured: Sequence[Measured]) -> Machine:
             "a machine by `tailrace advise calibrate`"
         )
     fixed = sum(time - machine["worker_byte_ns"] * (size - 64) for size, time in points) / len(points)
-    learned = Value(value=float(f"{max(fixed, 1e-3):.4g}"), source=source)
+    value = Value(value=float(f"{max(fixed, 1e-3):.4g}"), source=source)
     good_for = machine.calibrated.model_copy(update={"functions": functions})
-    return machine.model_copy(
-        update={"calibrated": good_for, "parameters": {**machine.parameters, "worker_ns": learned}}
-    )
+    return machine.model_copy(update={"calibrated": good_for, "parameters": {**machine.parameters, "worker_ns": value}})

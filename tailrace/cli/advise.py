@@ -11,7 +11,7 @@ import typer
 from typer.core import TyperGroup
 
 from tailrace.advise.chain import FRAMES, Chain, answers, changes, missing, turning_points, unbounded
-from tailrace.advise.learn import Measured, read_measured
+from tailrace.advise.learn import UNKNOWN, Measured, of_switch, read_measured
 from tailrace.advise.learn import learn as learn_from
 from tailrace.advise.machine import Machine, read_machine, show_machine
 from tailrace.advise.model import FCS
@@ -83,7 +83,8 @@ def spec(
     tailrace advise examples/chain-of-two.yaml --chart limits.svg
 
     `tailrace advise SPEC` is short for `tailrace advise spec SPEC`. With --learn it also prints what was measured
-    beside what the machine's parameters predicted before and predict now.
+    beside what the machine's parameters predicted before and predict now; without --machine it then knows what the
+    runs say, and nothing else.
     """
     options = AdviseOptions(machine, frames, tuple(learn or ()), chart, output)
     raise typer.Exit(run_command(lambda: _advise(spec, options, as_json=as_json)))
@@ -204,23 +205,24 @@ class AdviseOptions:
 
 
 def _advise(path: Path, options: AdviseOptions, *, as_json: bool) -> int:
-    sizes, machine = _frames(options.frames), read_machine(options.machine)
+    sizes = _frames(options.frames)
+    machine = UNKNOWN if options.learn and options.machine is None else read_machine(options.machine)
     if options.output and not options.learn:
         raise Mistake("--output keeps what --learn finds; expected --learn RUN too")
     asked, document = load_located(path)
     chains = _chains(asked, machine)
     if not chains:
         raise document.mistake(("chains",), "no chain leads through a function; expected one to advise on")
-    learned = read_measured(options.learn)
-    before = machine
+    all_measured = read_measured(options.learn)
+    learned, before = of_switch(machine, all_measured), machine
     if options.learn:
-        machine = learn_from(machine, learned.measured)
+        machine = learn_from(machine, learned)
     if not any(answers(machine, chain, FRAMES[0]) for chain in chains.values()):
         raise Mistake(_nothing_known(machine, chains, options.machine))
     if options.output:
         write_text(options.output, show_machine(machine))
     if options.chart:
-        write_text(options.chart, draw(machine, chains, learned.measured))
+        write_text(options.chart, draw(machine, chains, all_measured.measured))
     found: dict[str, Any] = {
         "machine": machine.name,
         "chains": [_advice(machine, name, chain, sizes) for name, chain in chains.items()],

@@ -13,7 +13,7 @@ from typer.testing import CliRunner
 
 from tailrace.advise.calibrate import check, fit, interpolated, middle, percentile, predict, worker_machine
 from tailrace.advise.chain import Chain, answers, changes, turning_points
-from tailrace.advise.learn import learn, read_measured
+from tailrace.advise.learn import Learned, learn, of_switch, read_measured
 from tailrace.advise.machine import PARAMETERS, Machine, read_machine, show_machine
 from tailrace.advise.model import Cell, Interface, Traffic, direct_mpps, limits, line_mpps, pcie_ns, poller
 from tailrace.advise.table import COLUMNS, read_table
@@ -510,20 +510,20 @@ def test_a_machine_learns_from_what_was_measured(tmp_path: Path) -> None:
     learned = read_measured([run])
     assert [each.name for each in learned.measured] == ["a", "b"]
     assert [(what.rpartition(" ")[2], "the tester could" in why) for what, why in learned.left_out] == [("c", True)]
-    machine = learn(PUBLISHED, learned.measured)
+    machine = learn(PUBLISHED, learned)
     assert machine["worker_ns"] == pytest.approx(20) and machine["worker_byte_ns"] == pytest.approx(0.1, rel=1e-3)
     assert machine["card_mpps"] == PUBLISHED["card_mpps"]
     assert [each.predicted(machine) for each in learned.measured] == [pytest.approx(25), pytest.approx(7.143, rel=1e-3)]
 
 
 def test_frames_of_one_size_need_a_machine_that_knows_a_byte(tmp_path: Path) -> None:
-    measured = read_measured([throughput(tmp_path, {"a": (64, 12.5e6, "loss")})]).measured
+    measured = read_measured([throughput(tmp_path, {"a": (64, 12.5e6, "loss")})])
     with pytest.raises(Mistake, match="frames of one size"):
         learn(PUBLISHED, measured)
     here = worker_machine("here", [(64, 10.0), (1518, 155.4)], "me")
     assert learn(here, measured)["worker_ns"] == pytest.approx(20)
     with pytest.raises(Mistake, match="say nothing of the switch"):
-        learn(here, [])
+        learn(here, Learned([], []))
 
 
 @pytest.mark.parametrize(
@@ -533,6 +533,31 @@ def test_frames_of_one_size_need_a_machine_that_knows_a_byte(tmp_path: Path) -> 
 def test_runs_that_measured_something_else_are_left_out(tmp_path: Path, changes: dict[str, Any], words: str) -> None:
     learned = read_measured([throughput(tmp_path, {"a": (64, 1e6, "loss")}, **changes)])
     assert not learned.measured and words in learned.left_out[0][1]
+
+
+def test_what_the_functions_bounded_says_nothing_of_the_switch(tmp_path: Path) -> None:
+    """A hop takes 10 ns and a function 40: 25 Mpps are the functions', and 20 are not explained by them."""
+    here = worker_machine("here", [(64, 10.0), (1518, 20.0)], "me", [(64, 40.0), (1518, 60.0)])
+    run = throughput(tmp_path, {"a": (64, 12.5e6, "loss"), "b": (64, 10e6, "loss")})
+    learned = of_switch(here, read_measured([run]))
+    assert [each.name for each in learned.measured] == ["b"]
+    assert "is what the functions' cores carry" in learned.left_out[0][1]
+    alone = throughput(tmp_path, {"a": (64, 12.5e6, "loss")})
+    with pytest.raises(Mistake, match=r"say nothing of the switch.*\nLeft out: .*, a is what the functions' cores"):
+        learn(here, of_switch(here, read_measured([alone])))
+
+
+def test_runs_without_a_machine_are_not_mixed_with_the_published_one(tmp_path: Path) -> None:
+    run = throughput(tmp_path / "runs", {"a": (64, 12.5e6, "loss"), "b": (564, 1e9 / 280, "loss")})
+    kept, spec = tmp_path / "here.yaml", REPOSITORY / "examples/chain.yaml"
+    said = json.loads(advise(spec, "--learn", run, "-o", kept, "--json"))
+    assert said["machine"] == "the machine of these runs" and set(read_machine(kept).parameters) == {
+        "worker_ns",
+        "worker_byte_ns",
+    }
+    assert [each["predicted_mpps"] for each in said["learned"]["measured"]] == [None, None]
+    shared = throughput(tmp_path / "runs", {"a": (64, 12.5e6, "loss")}, oversubscribed=True)
+    assert "had more polling threads than cores" in advise(spec, "--learn", shared, status=2)
 
 
 def test_every_run_that_cannot_be_read_is_named(tmp_path: Path) -> None:
