@@ -217,24 +217,57 @@ def worker_machine(
     points: Sequence[tuple[int, float]],
     source: str,
     functions: Sequence[tuple[int, float]] = (),
+    at_most: Sequence[tuple[int, float]] = (),
 ) -> Machine:
-    """A machine with Tailrace's switch, of sizes of frames with the ns that a hop took, two sizes or more; and those
-    that functions took, of sizes at which they were the limit."""
-    parameters = _line("worker", points) | (_line("function", functions) if functions else {})
+    """A machine with Tailrace's switch, of sizes of frames with the ns that a hop took, two sizes or more; those that
+    functions took, of sizes at which they were the limit; and those that they took `at_most`, of sizes at which the
+    switch was. `source` says where these come from; the sizes are added."""
+    parameters = _values("worker", _line(points), f"{source}, {_sizes(points)}")
+    if functions:
+        fixed, slope = _below(_line(functions), at_most)
+        source_of = f"{source}, {_sizes(functions)}"
+        if at_most:
+            source_of += f"; no more than at {_sizes(at_most)}, where the switch was the limit"
+        of = _values("function", (fixed, slope), source_of)
+        if len({size for size, _ in functions}) == 1:
+            taken = f"not measured: functions were the limit at one size; taken as next to nothing ({source_of})"
+            of["function_byte_ns"] = of["function_byte_ns"].model_copy(update={"source": taken})
+        parameters |= of
     return Machine(
-        name=name,
-        calibrated=Calibrated(frames=span_of([size for size, _ in points])),
-        parameters={each: Value(value=_short(value), source=source) for each, value in parameters.items()},
+        name=name, calibrated=Calibrated(frames=span_of([size for size, _ in points])), parameters=parameters
     )
 
 
-def _line(what: str, points: Sequence[tuple[int, float]]) -> dict[str, float]:
+def _values(what: str, line: tuple[float, float], source: str) -> dict[str, Value]:
+    return {
+        name: Value(value=_short(value), source=source)
+        for name, value in zip((f"{what}_ns", f"{what}_byte_ns"), line, strict=True)
+    }
+
+
+def _sizes(points: Sequence[tuple[int, float]]) -> str:
+    return f"frames of {', '.join(map(str, sorted({size for size, _ in points})))} B"
+
+
+def _below(line: tuple[float, float], at_most: Sequence[tuple[int, float]]) -> tuple[float, float]:
+    """The line, where it is above a bound pressed below it: by bytes first."""
+    fixed, slope = line
+    for size, time in at_most:
+        fixed = min(fixed, time)
+        if size > SHORTEST:
+            slope = max(min(slope, (time - fixed) / (size - SHORTEST)), _LEAST_SLOPE)
+    return fixed, slope
+
+
+_LEAST_SLOPE = 1e-6
+
+
+def _line(points: Sequence[tuple[int, float]]) -> tuple[float, float]:
     """What takes so many ns for frames of these sizes: for the shortest, and for each byte above it. The line through
     them is that of least squares; of one size, bytes take nothing."""
     sizes, times = [size - SHORTEST for size, _ in points], [time for _, time in points]
     centre, mean = sum(sizes) / len(sizes), sum(times) / len(times)
     spread = sum((size - centre) ** 2 for size in sizes)
     slope = sum((size - centre) * (time - mean) for size, time in zip(sizes, times, strict=True)) / (spread or 1.0)
-    slope = max(slope, 1e-6)  # noise can make a long frame the cheaper one
-    fixed = max(mean - slope * centre, 1e-3)
-    return {f"{what}_ns": fixed, f"{what}_byte_ns": slope}
+    slope = max(slope, _LEAST_SLOPE)  # noise can make a long frame the cheaper one
+    return max(mean - slope * centre, 1e-3), slope

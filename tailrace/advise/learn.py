@@ -141,7 +141,7 @@ def learn(machine: Machine, learned: Learned) -> Machine:
         raise Mistake(f"the runs say nothing of the switch: none has a throughput that its cores bounded{why}")
     sizes = sorted({size for size, _ in points})
     functions = span_of([each.chain.functions for each in measured])
-    source = f"{len(points)} throughputs measured, frames of {', '.join(map(str, sizes))} B"
+    source = f"{len(points)} throughputs measured"
     if len(sizes) > 1:
         fitted = worker_machine(machine.name, points, source)
         good_for = machine.calibrated.model_copy(update={"frames": fitted.calibrated.frames, "functions": functions})
@@ -152,6 +152,6 @@ def learn(machine: Machine, learned: Learned) -> Machine:
             "a machine by `tailrace advise calibrate`"
         )
     fixed = sum(time - machine["worker_byte_ns"] * (size - 64) for size, time in points) / len(points)
-    value = Value(value=float(f"{max(fixed, 1e-3):.4g}"), source=source)
+    value = Value(value=float(f"{max(fixed, 1e-3):.4g}"), source=f"{source}, frames of {sizes[0]} B")
     good_for = machine.calibrated.model_copy(update={"functions": functions})
     return machine.model_copy(update={"calibrated": good_for, "parameters": {**machine.parameters, "worker_ns": value}})

@@ -110,8 +110,9 @@ def calibrate_machine(benches: Sequence[Path], output: Path, distance: str | Non
     which, found = max(wanted.items(), key=lambda item: sum(each.pairs for each in item[1].values()))
     hops = [(frame, each.hop_ns) for frame, each in found.items()]
     functions = [(frame, 1e3 / each.mpps) for frame, each in found.items() if each.busy < _SWITCH_BOUND]
+    at_most = [(frame, 1e3 / each.mpps) for frame, each in found.items() if each.busy >= _SWITCH_BOUND]
     name = f"{next(iter(found.values())).cpu}, Tailrace" + (f", cores {which}" if which else "")
-    machine = worker_machine(name, hops, f"bench hop, frames of {_sizes(found)}", functions)
+    machine = worker_machine(name, hops, "bench hop", functions, at_most)
     machine = machine.model_copy(update={"distance": which})
     write_text(output, show_machine(machine))
     if as_json:
@@ -120,9 +121,14 @@ def calibrate_machine(benches: Sequence[Path], output: Path, distance: str | Non
     at = f", its cores {which}" if which else ""
     print_line(f"{output}: {machine['worker_ns']:.3g} ns a hop, {machine['worker_byte_ns']:.3g} ns for each byte{at}.")
     if "function_ns" in machine:
-        print_line(
-            f"Functions: {machine['function_ns']:.3g} ns a frame, {machine['function_byte_ns']:.3g} ns for each byte."
+        of = ", ".join(str(frame) for frame, _ in sorted(functions))
+        each_byte = (
+            f"{machine['function_byte_ns']:.3g} ns for each byte" if len(functions) > 1 else "bytes not measured"
         )
+        print_line(f"Functions: {machine['function_ns']:.3g} ns a frame, {each_byte}, by frames of {of} B.")
+    if at_most:
+        of = "; ".join(f"{time:.3g} ns at {frame} B" for frame, time in sorted(at_most))
+        print_line(f"Functions took no more than {of}, where the switch was the limit.")
     return 0
 
 

@@ -407,7 +407,9 @@ def test_chains_are_compared_with_what_one_hop_predicts(tmp_path: Path) -> None:
         bench(tmp_path / "1518.json", "hop", 5.0, 0.8, frame=1518),
     ]
     here = tmp_path / "here.yaml"
-    assert "Functions: 50 ns a frame" in advise("calibrate", *hops, "-o", here)
+    assert "Functions: 50 ns a frame, 0.103 ns for each byte, by frames of 64, 1518 B." in advise(
+        "calibrate", *hops, "-o", here
+    )
     assert read_machine(here)["worker_ns"] == pytest.approx(25)
     of = [bench(tmp_path / f"c{n}.json", "chain", mpps, 0.6, frame=64, functions=n) for n, mpps in ((1, 21.0), (8, 16))]
     found = json.loads(advise("chains", *of, "--machine", here, "--json"))
@@ -421,13 +423,29 @@ def test_chains_are_compared_with_what_one_hop_predicts(tmp_path: Path) -> None:
         "chains", hops[0], "--machine", here, status=2
     )
     bench(hops[1], "hop", 5.0, 1.0, frame=1518)
-    advise("calibrate", *hops, "-o", here)
+    said = advise("calibrate", *hops, "-o", here)
+    assert "bytes not measured, by frames of 64 B" in said and "no more than 200 ns at 1518 B" in said
     assert read_machine(here)["function_ns"] == pytest.approx(50), "of the size at which they were the limit"
+    sources = {name: each.source for name, each in read_machine(here).parameters.items()}
+    assert sources["worker_ns"] == "bench hop, frames of 64, 1518 B"
+    assert sources["function_ns"] == (
+        "bench hop, frames of 64 B; no more than at frames of 1518 B, where the switch was the limit"
+    )
+    assert sources["function_byte_ns"].startswith("not measured")
     bench(hops[0], "hop", 20.0, 1.0, frame=64)
     advise("calibrate", *hops, "-o", here)
     assert "function_ns" not in read_machine(here), "the switch was the limit: nothing is known of the functions"
     (tmp_path / "other.yaml").write_text(show_machine(PUBLISHED))
     assert "says nothing of Tailrace's switch" in advise("chains", *of, "--machine", tmp_path / "other.yaml", status=2)
+
+
+def test_a_size_that_the_switch_bounds_is_a_bound_for_the_functions_alone() -> None:
+    """Two sizes say 50 ns and 0.1 ns a byte; a longer frame, of which the switch was the limit, took less."""
+    hops = [(64, 10.0), (1518, 20.0)]
+    free = worker_machine("here", hops, "me", [(64, 50.0), (564, 100.0)], [(1564, 900.0)])
+    assert (free["function_ns"], free["function_byte_ns"]) == (pytest.approx(50), pytest.approx(0.1))
+    bounded = worker_machine("here", hops, "me", [(64, 50.0), (564, 100.0)], [(1564, 140.0)])
+    assert (bounded["function_ns"], bounded["function_byte_ns"]) == (pytest.approx(50), pytest.approx(0.06))
 
 
 def test_each_distance_of_the_cores_is_a_machine_of_its_own(tmp_path: Path) -> None:
