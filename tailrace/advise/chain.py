@@ -1,13 +1,14 @@
 """What a chain carries, by the kind of its interfaces, and which kind is to be chosen.
 
-Every frame of a chain passes all of its functions. Rates are of both directions together.
+Every frame of a chain passes all of its functions. Rates are of both directions together. Chains that share a card, or
+the switch's cores, are all at full load, and each has an equal part.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
 
 from tailrace.advise.machine import PARAMETERS, Machine
 from tailrace.advise.model import (
@@ -27,15 +28,18 @@ from tailrace.advise.model import (
 
 VHOST_USER, SR_IOV, HYBRID = "vhost-user", "sr-iov", "hybrid"
 INTERFACES = (VHOST_USER, SR_IOV, HYBRID)
-"""Which hops have which: all by the switch; all by the card; those from the wire and to it by the card, and those
-between functions by the switch. No other assignment carries more than the best of these: each more hop by the card
-takes more of it, and whether one hop or several are the switch's, each of these has a core of its own."""
+"""Which hops have which: all by the switch; all by the card; those from the wire and to it by the card, and of those
+between functions some. The latter are alike, so what matters is how many are the card's: every number is tried, because
+the switch's cores may serve several hops. Ends by the switch carry no more where another hop is the card's: the card
+has the wire's frames in any case, and the switch two hops more."""
 WORKER, FUNCTION = ("worker_ns", "worker_byte_ns"), ("function_ns", "function_byte_ns")
 """What is to be known of Tailrace's switch, and of the functions behind it."""
 SWITCH_CORES = "the switch's"
 """As the limit of Tailrace's own switch begins."""
 FRAMES = range(64, 1519)
-_FURTHEST, _CLOSE = 10.0, 0.001
+BOTH = 2
+"""Ends of a chain."""
+_FURTHEST, _CLOSE, _BETTER = 10.0, 0.001, 1e-6
 
 
 @dataclass(frozen=True)
@@ -45,8 +49,17 @@ class Chain:
     functions: int
     workers: int
     """Cores that the switch polls on."""
-    wire: bool
-    """Its ends are ports of a network card."""
+    ends: int
+    """How many of its two ends are ports of a network card."""
+    beside: int = 1
+    """Chains that the switch's cores and memory serve, this one included."""
+    on_card: int = 1
+    """Those that its card serves."""
+
+    @property
+    def inner(self) -> int:
+        """Hops between functions."""
+        return self.functions - 1
 
 
 @dataclass(frozen=True)
@@ -56,6 +69,12 @@ class Answer:
     interface: str
     limits: Sequence[Limit]
     """The lowest first."""
+    by_card: int = 0
+    """Of a hybrid: how many hops between functions are the card's."""
+    inner: int = 0
+    """Hops between functions."""
+    in_spec: bool = True
+    """Whether a spec can say it: a function that Tailrace starts has a port at the switch."""
 
     @property
     def bottleneck(self) -> Limit:
@@ -70,43 +89,101 @@ class Answer:
         """Each limit's Mpps."""
         return {limit.name: limit.mpps for limit in self.limits}
 
+    @property
+    def words(self) -> str:
+        """The kind; of a hybrid with hops that could be either's, how many are whose."""
+        if self.interface != HYBRID or not self.by_card:
+            return self.interface
+        return f"{HYBRID}, {self.by_card} of {self.inner} inner hops by the card"
+
 
 def answers(machine: Machine, chain: Chain, frame: int) -> list[Answer]:
-    """For each kind of interface that the machine has, the best first."""
-    found = [
-        Answer(interface, sorted(each, key=lambda limit: limit.mpps))
-        for interface in INTERFACES
-        if (each := list(_limits(machine, chain, frame, interface)))
-    ]
-    return sorted(found, key=lambda answer: -answer.mpps)
+    """For each kind of interface that the machine has the best, best first."""
+    found: dict[str, Answer] = {}
+    for each in assignments(machine, chain, frame):
+        found.setdefault(each.interface, each)
+    return list(found.values())
+
+
+def assignments(machine: Machine, chain: Chain, frame: int) -> list[Answer]:
+    """The assignments of kinds of interfaces to hops that can be the best, best first; of equal ones first that which a
+    spec can say, then that which takes less of the card."""
+    lacking = missing(machine, chain)
+    found = []
+    for interface in INTERFACES:
+        if interface not in lacking:
+            found += list(_of_kind(machine, chain, frame, interface))
+    return sorted(found, key=lambda each: (-each.mpps, not each.in_spec, each.by_card))
+
+
+def _of_kind(machine: Machine, chain: Chain, frame: int, interface: str) -> Iterator[Answer]:
+    def answer(limits: Iterable[Limit], by_card: int, in_spec: bool) -> Answer:
+        return Answer(interface, sorted(limits, key=lambda each: each.mpps), by_card, chain.inner, in_spec)
+
+    if interface == VHOST_USER:
+        yield answer(_switched(machine, chain, frame, None), 0, True)
+    elif interface == SR_IOV and chain.ends == BOTH:
+        yield answer(_by_card(machine, chain, frame, chain.inner), chain.inner, False)
+    elif interface == HYBRID and chain.ends and (most := _most_by_card(chain)) >= 0:
+        sayable = _sayable(chain)
+        for by_card in _worth_trying(machine, chain, frame, most, min(sayable, most)):
+            limits = [*_by_card(machine, chain, frame, by_card), *_switched(machine, chain, frame, by_card)]
+            yield answer(limits, by_card, by_card <= sayable)
+
+
+def _most_by_card(chain: Chain) -> int:
+    """Of a hybrid: the switch has one hop at least, which is an end's where the other end alone is a card's."""
+    return chain.inner - (1 if chain.ends == BOTH else 0)
+
+
+def _sayable(chain: Chain) -> int:
+    """Of a hybrid: the most hops between functions that can be the card's in a spec. Each function has a port at the
+    switch, so of two hops in a row one is the switch's; an end's hop is the card's."""
+    free = chain.functions - 1 - chain.ends
+    return max(free + 1, 0) // 2
+
+
+def _worth_trying(machine: Machine, chain: Chain, frame: int, most: int, sayable: int) -> list[int]:
+    """Numbers of hops by the card among which is the best, and the best up to what is sayable: with each more the card
+    has more to do and the switch less, so it is where these two meet, found by halving."""
+
+    def switch_is_ahead(by_card: int) -> bool:
+        card = min(each.mpps for each in _by_card(machine, chain, frame, by_card))
+        return min(each.mpps for each in _switched(machine, chain, frame, by_card)) >= card
+
+    low, high = 0, most
+    while low < high:
+        middle = (low + high) // 2
+        low, high = (low, middle) if switch_is_ahead(middle) else (middle + 1, high)
+    return sorted({0, sayable, max(low - 1, 0), low, min(low, sayable), min(max(low - 1, 0), sayable)})
 
 
 def missing(machine: Machine, chain: Chain) -> dict[str, tuple[str, ...]]:
     """For each kind of interface that there is no answer for, the parameters that it needs and the machine has not."""
-    switch = machine.lacks(_switch_needs(machine, chain))
-    found = {VHOST_USER: switch}
-    if chain.wire:
-        card = machine.lacks((*CARD, "line_gbps"))
+    found = {VHOST_USER: machine.lacks(_switch_needs(machine, chain, fed=chain.ends > 0))}
+    card = machine.lacks((*CARD, "line_gbps"))
+    if chain.ends == BOTH:
         found[SR_IOV] = card
-        if chain.functions > 1:
-            between = machine.lacks(_switch_needs(machine, replace(chain, wire=False)))
-            found[HYBRID] = tuple(dict.fromkeys((*card, *between)))
+    if chain.ends and _most_by_card(chain) >= 0:
+        switch = machine.lacks(_switch_needs(machine, chain, fed=False))
+        found[HYBRID] = tuple(dict.fromkeys((*card, *switch)))
     return {interface: names for interface, names in found.items() if names}
 
 
 def unbounded(machine: Machine, chain: Chain) -> dict[str, tuple[str, ...]]:
-    """The limits of Tailrace's switch that its answers go without, each with the parameters that the machine lacks."""
+    """The limits that answers by Tailrace's switch go without, each with the parameters that the machine lacks."""
     if machine.lacks(WORKER):
         return {}
     found = {"the functions' cores": machine.lacks(FUNCTION)}
-    if chain.wire:
-        found["the link"] = machine.lacks(("line_gbps",))
+    if chain.ends:
+        found |= {"the link": machine.lacks(("line_gbps",)), "the card's frame rate": machine.lacks(("card_mpps",))}
+        found["PCIe"] = machine.lacks(("pcie_gbps",))
     return {limit: names for limit, names in found.items() if names}
 
 
-def _switch_needs(machine: Machine, chain: Chain) -> tuple[str, ...]:
-    """The parameters of a switch: of Tailrace's, or of another where the machine has them, or more of them."""
-    other = (*FED, *(BETWEEN if chain.functions > 1 else ()), *(POLLER if chain.wire else ()))
+def _switch_needs(machine: Machine, chain: Chain, *, fed: bool) -> tuple[str, ...]:
+    """The parameters of a switch, which a card feeds or not: of Tailrace's, or of another that the machine has."""
+    other = (*FED, *(BETWEEN if chain.functions > 1 else ()), *(POLLER if fed else ()))
     if not machine.lacks(WORKER):
         return WORKER
     if not machine.lacks(other):
@@ -126,13 +203,13 @@ def circle(machine: Machine, frame: int) -> list[Limit]:
     return sorted(found, key=lambda limit: limit.mpps)
 
 
-def turning_points(machine: Machine, chain: Chain) -> list[tuple[int, str]]:
-    """From which size of frame on another kind is the best, with the kind; the first is that of the shortest."""
-    found: list[tuple[int, str]] = []
+def turning_points(machine: Machine, chain: Chain) -> list[tuple[int, Answer]]:
+    """From which size of frame on another assignment is the best, with it; the first is that of the shortest."""
+    found: list[tuple[int, Answer]] = []
     for frame in FRAMES:
         best = next(iter(answers(machine, chain, frame)), None)
-        if best is not None and (not found or found[-1][1] != best.interface):
-            found.append((frame, best.interface))
+        if best is not None and (not found or found[-1][1].words != best.words):
+            found.append((frame, best))
     return found
 
 
@@ -171,7 +248,11 @@ def _turning_factor(machine: Machine, chain: Chain, frame: int, name: str, way: 
     best = answers(machine, chain, frame)[0].interface
 
     def turned(factor: float) -> bool:
-        return answers(machine.having({name: machine[name] * factor**way}), chain, frame)[0].interface != best
+        found = {
+            each.interface: each.mpps
+            for each in answers(machine.having({name: machine[name] * factor**way}), chain, frame)
+        }
+        return max(found.values()) > found[best] * (1 + _BETTER)
 
     low, high = 1.0, _FURTHEST
     if not turned(high):
@@ -187,51 +268,57 @@ def _time(machine: Machine, name: str, frame: int) -> float:
     return machine[f"{name}_ns"] + machine[f"{name}_byte_ns"] * (frame - FRAMES[0])
 
 
-def _limits(machine: Machine, chain: Chain, frame: int, interface: str) -> Iterator[Limit]:
-    if interface in missing(machine, chain) or (interface != VHOST_USER and not chain.wire):
-        return
-    if interface == VHOST_USER:
-        yield from _switched(machine, chain, frame, hops=chain.functions + 1, ends=chain.wire)
-    elif interface == SR_IOV:
-        yield from _by_card(machine, frame, inner=chain.functions - 1)
-    elif chain.functions > 1:
-        yield from _by_card(machine, frame, inner=0)
-        yield from _switched(machine, chain, frame, chain.functions - 1, ends=False)
-    else:
-        return
-    if chain.wire and "line_gbps" in machine:
-        yield Limit("the link", line_mpps(machine, frame))
+def _part(limit: Limit, chains: int) -> Limit:
+    """An equal part of what several chains share."""
+    return limit if chains == 1 else Limit(f"{limit.name}, shared by {chains} chains", limit.mpps / chains)
 
 
-def _by_card(machine: Machine, frame: int, inner: int) -> Iterator[Limit]:
-    """Of a chain whose ends, and so many hops inside, are on virtual functions."""
-    # In from the wire and out to it is one frame of the card's; a hop inside the card is two.
-    handled, crossings = 1 + 2 * inner, 1 + inner
-    yield Limit("the functions' cores", direct_mpps(machine, frame))
-    what = f"the card's frame rate, {handled} for each frame" if handled > 1 else "the card's frame rate"
-    yield Limit(what, machine["card_mpps"] / handled)
-    yield Limit(
-        f"PCIe, crossed {crossings} times each way" if crossings > 1 else "PCIe",
-        1e3 / pcie_ns(machine, frame) / crossings,
-    )
+def _at_ends(machine: Machine, chain: Chain, frame: int, by_card: int) -> Iterator[Limit]:
+    """Of the card, as far as the machine's is known: in from the wire and out to it is one frame of its, a hop inside
+    it is two; each crosses PCIe once each way."""
+    handled, crossings = chain.ends / BOTH + 2 * by_card, chain.ends / BOTH + by_card
+    if "card_mpps" in machine:
+        what = "the card's frame rate" + (f", {handled:g} for each frame" if handled > 1 else "")
+        yield _part(Limit(what, machine["card_mpps"] / handled), chain.on_card)
+    if "pcie_gbps" in machine:
+        what = "PCIe" + (f", crossed {crossings:g} times each way" if crossings > 1 else "")
+        yield _part(Limit(what, 1e3 / pcie_ns(machine, frame) / crossings), chain.on_card)
+    if "line_gbps" in machine:
+        yield _part(Limit("the link", line_mpps(machine, frame) * BOTH / chain.ends), chain.on_card)
 
 
-def _switched(machine: Machine, chain: Chain, frame: int, hops: int, *, ends: bool) -> Iterator[Limit]:
-    """Of a chain that has so many hops by the switch, where `ends` with those from the card and to it."""
+def _by_card(machine: Machine, chain: Chain, frame: int, by_card: int) -> Iterator[Limit]:
+    """Of a chain whose ends on a card, and so many hops inside, are on virtual functions."""
+    yield Limit("the functions' cores, each on virtual functions", direct_mpps(machine, frame))
+    yield from _at_ends(machine, chain, frame, by_card)
+
+
+def _switched(machine: Machine, chain: Chain, frame: int, by_card: int | None) -> Iterator[Limit]:
+    """Of the hops by the switch: all but those of a hybrid that are the card's, or all there are (None)."""
+    between = chain.inner - (by_card or 0)
+    hops = between + (BOTH if by_card is None else BOTH - chain.ends)
+    fed = by_card is None and chain.ends > 0
     if not machine.lacks(WORKER):
         if not machine.lacks(FUNCTION):
             yield Limit("the functions' cores", 1e3 / _time(machine, "function", frame))
         on = f"{SWITCH_CORES} core" if chain.workers == 1 else f"{SWITCH_CORES} {chain.workers} cores"
         many = "1 hop" if hops == 1 else f"{hops} hops"
-        yield Limit(f"{on}, {many} for each frame", chain.workers * 1e3 / (hops * _time(machine, "worker", frame)))
-        yield from memory(machine, frame, hops * ONE_COPY)
+        cores = Limit(f"{on}, {many} for each frame", chain.workers * 1e3 / (hops * _time(machine, "worker", frame)))
+        yield _part(cores, chain.beside)
+        touches = hops * ONE_COPY
     else:
         yield Limit("the functions' cores and their hops", 1e3 / _time(machine, "vhost", frame))
-        if chain.functions > 1:
+        if between:
             yield Limit("the cores that copy between functions", 1e3 / _time(machine, "hop", frame))
-            yield from memory(machine, frame, (chain.functions - 1) * TWO_COPIES)
-        if ends:
-            yield poller(machine, frame, min(chain.functions, 2))
-            yield Limit(
+        touches = between * TWO_COPIES
+    if touches:
+        for each in memory(machine, frame, touches):
+            yield _part(each, chain.beside)
+    if fed:
+        yield from _at_ends(machine, chain, frame, 0)
+        if machine.lacks(WORKER):
+            yield _part(poller(machine, frame, min(chain.functions, 2)), chain.on_card)
+            most = Limit(
                 "the link, as that core takes it without loss", machine["poller_line"] * line_mpps(machine, frame)
             )
+            yield _part(most, chain.on_card)

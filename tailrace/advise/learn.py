@@ -106,7 +106,7 @@ def _of_search(run: str, search: ThroughputFinding, workers: int) -> Measured | 
         return name, "found no rate without loss"
     if goal.bound is not None:
         return name, f"is a bound alone: {'the tester could send no more' if goal.limit == 'tester' else goal.limit}"
-    chain = Chain(search.functions, workers, wire=False)
+    chain = Chain(search.functions, workers, ends=0)
     return Measured(run, search.name, int(search.profile), chain, BOTH * goal.pps / 1e6)
 
 

@@ -10,11 +10,22 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperGroup
 
-from tailrace.advise.chain import FRAMES, Chain, answers, changes, missing, turning_points, unbounded
+from tailrace.advise.chain import (
+    FRAMES,
+    SR_IOV,
+    Chain,
+    answers,
+    assignments,
+    changes,
+    missing,
+    turning_points,
+    unbounded,
+)
 from tailrace.advise.learn import UNKNOWN, Measured, of_switch, read_measured
 from tailrace.advise.learn import learn as learn_from
 from tailrace.advise.machine import Machine, read_machine, show_machine
-from tailrace.advise.model import FCS
+from tailrace.advise.model import CARD, FCS
+from tailrace.advise.of_spec import chains_of
 from tailrace.advise.table import FRAME_SIZES
 from tailrace.cli import complete
 from tailrace.cli.advise_bench import calibrate_machine, compare_chains, write_text
@@ -25,7 +36,6 @@ from tailrace.cli.table import PlainTable, print_table
 from tailrace.errors import Mistake
 from tailrace.report.advice import draw
 from tailrace.spec.load import load_located
-from tailrace.spec.model import Spec
 
 _FRAMES = "64,256,1518"
 _BINDING = "The rates are bounds: nothing else on the machine is taken into account."
@@ -69,6 +79,9 @@ def spec(
     chart: Annotated[
         Path | None, typer.Option(metavar="FILE.svg", help="Draw each limit and the rates by size of frame.")
     ] = None,
+    on_card: Annotated[
+        bool, typer.Option("--on-card", help="As if both ends of each chain were ports of the machine's card.")
+    ] = False,
     output: Annotated[
         Path | None, typer.Option("--output", "-o", metavar="FILE", help="Keep the machine with what --learn found.")
     ] = None,
@@ -77,16 +90,16 @@ def spec(
     """For each chain of a spec: the rate with each kind of interface, the bottleneck, and the kind to choose.
 
     \b
-    tailrace advise examples/chain-of-two.yaml
+    tailrace advise examples/chain-of-two.yaml --on-card
     tailrace advise examples/chain-of-two.yaml --machine here.yaml --frames 64,512 --json
     tailrace advise examples/chain.yaml --machine here.yaml --learn runs/2026-11-21-143005-throughput-chain -o here.yaml
-    tailrace advise examples/chain-of-two.yaml --chart limits.svg
+    tailrace advise examples/chain-of-two.yaml --on-card --chart limits.svg
 
     `tailrace advise SPEC` is short for `tailrace advise spec SPEC`. With --learn it also prints what was measured
     beside what the machine's parameters predicted before and predict now; without --machine it then knows what the
     runs say, and nothing else.
     """
-    options = AdviseOptions(machine, frames, tuple(learn or ()), chart, output)
+    options = AdviseOptions(machine, frames, tuple(learn or ()), chart, output, on_card)
     raise typer.Exit(run_command(lambda: _advise(spec, options, as_json=as_json)))
 
 
@@ -184,15 +197,6 @@ def _frames(text: str) -> list[int]:
     return list(dict.fromkeys(found))
 
 
-def _chains(asked: Spec, machine: Machine) -> dict[str, Chain]:
-    wire = "line_gbps" in machine or "card_mpps" in machine
-    return {
-        name: Chain(len(chain.path) - 2, asked.fabric.number, wire)
-        for name, chain in asked.chains.items()
-        if len(chain.path) > 2
-    }
-
-
 @dataclass(frozen=True)
 class AdviseOptions:
     """How `tailrace advise SPEC` was asked."""
@@ -202,6 +206,7 @@ class AdviseOptions:
     learn: tuple[Path, ...]
     chart: Path | None
     output: Path | None
+    on_card: bool
 
 
 def _advise(path: Path, options: AdviseOptions, *, as_json: bool) -> int:
@@ -210,7 +215,7 @@ def _advise(path: Path, options: AdviseOptions, *, as_json: bool) -> int:
     if options.output and not options.learn:
         raise Mistake("--output keeps what --learn finds; expected --learn RUN too")
     asked, document = load_located(path)
-    chains = _chains(asked, machine)
+    chains = chains_of(asked, on_card=options.on_card)
     if not chains:
         raise document.mistake(("chains",), "no chain leads through a function; expected one to advise on")
     all_measured = read_measured(options.learn)
@@ -249,10 +254,16 @@ def _advice(machine: Machine, name: str, chain: Chain, sizes: list[int]) -> dict
     return {
         "chain": name,
         "functions": chain.functions,
+        "ends_on_card": chain.ends,
+        "chains_on_card": chain.on_card,
+        "chains_by_switch": chain.beside,
         "rows": [
             {
                 "frame_bytes": size,
                 "interface": each.interface,
+                "inner_hops_by_card": each.by_card,
+                "in_spec": each.in_spec,
+                "assignment": each.words,
                 "predicted_mpps": round(each.mpps, 4),
                 "predicted_gbps": round(each.mpps * 8 * (size - FCS) / 1e3, 3),
                 "bottleneck": each.bottleneck.name,
@@ -264,9 +275,17 @@ def _advice(machine: Machine, name: str, chain: Chain, sizes: list[int]) -> dict
         "recommended": list(_recommended(machine, chain)),
         "changes": [asdict(each) for size in sizes for each in changes(machine, chain, size)],
         "beyond": unique(machine.calibrated.beyond(size, chain.functions) for size in sizes),
+        "hint": _hint(machine, chain),
         "missing": {kind: list(names) for kind, names in missing(machine, chain).items()},
         "without": {limit: list(names) for limit, names in unbounded(machine, chain).items()},
     }
+
+
+def _hint(machine: Machine, chain: Chain) -> str | None:
+    """Why nothing is said of a card that the machine has."""
+    if chain.ends or any(name not in machine for name in CARD):
+        return None
+    return "No end of it is a port of a card, so no hop goes by one; --on-card asks as if both were."
 
 
 def _nothing_known(machine: Machine, chains: dict[str, Chain], path: Path | None) -> str:
@@ -282,9 +301,23 @@ def _recommended(machine: Machine, chain: Chain) -> Iterator[dict[str, Any]]:
     """Which kind to choose from which size on, and why: at the shortest frames, and at the longest that each is for."""
     points = turning_points(machine, chain)
     ends = [*(size - 1 for size, _ in points[1:]), FRAMES[-1]]
-    for number, ((size, interface), end) in enumerate(zip(points, ends, strict=True)):
-        reason = _reason(machine, chain, end if number else size)
-        yield {"from_frame_bytes": size, "interface": interface, "reason": reason}
+    for number, ((size, best), end) in enumerate(zip(points, ends, strict=True)):
+        at = end if number else size
+        found: dict[str, Any] = {
+            "from_frame_bytes": size,
+            "interface": best.interface,
+            "assignment": best.words,
+            "reason": _reason(machine, chain, at),
+            "in_spec": best.in_spec,
+        }
+        if not best.in_spec:
+            other = next((each for each in assignments(machine, chain, at) if each.in_spec), None)
+            found["instead"] = other and {
+                "assignment": other.words,
+                "frame_bytes": at,
+                "predicted_mpps": round(other.mpps, 4),
+            }
+        yield found
 
 
 _ALIKE = 0.999
@@ -297,7 +330,7 @@ def _reason(machine: Machine, chain: Chain, frame: int) -> str:
     if other is None:
         return f"at {frame} B it carries {best.mpps:.3g} Mpps, and {'no other more' if others else 'there is no other'}"
     return (
-        f"at {frame} B it carries {best.mpps:.3g} Mpps, and {other.interface} {other.mpps:.3g}, bounded by "
+        f"at {frame} B it carries {best.mpps:.3g} Mpps, and {other.words} {other.mpps:.3g}, bounded by "
         f"{other.bottleneck.name}"
     )
 
@@ -324,12 +357,14 @@ def _show_chain(chain: dict[str, Any]) -> None:
     table = PlainTable("frame", "interface", "Mpps", "Gbit/s", "bottleneck")
     for row in chain["rows"]:
         table.add_row(
-            f"{row['frame_bytes']} B", row["interface"], f"{row['predicted_mpps']:.3g}",
+            f"{row['frame_bytes']} B", row["assignment"], f"{row['predicted_mpps']:.3g}",
             f"{row['predicted_gbps']:.3g}", row["bottleneck"],
         )  # fmt: skip
     if chain["rows"]:
         print_table(table)
         _show_choice(chain)
+    if chain["hint"]:
+        print_line(chain["hint"])
     for kind, names in chain["missing"].items():
         print_line(f"No answer for {kind}: the machine's parameters lack {', '.join(names)}.")
     for limit, names in chain["without"].items():
@@ -340,15 +375,32 @@ def _show_chain(chain: dict[str, Any]) -> None:
 def _show_choice(chain: dict[str, Any]) -> None:
     first, *others = chain["recommended"]
     always = "" if others else ", whatever the size of frames"
-    print_line(f"Choose {first['interface']}{always}: {first['reason']}.")
+    print_line(f"Choose {first['assignment']}{always}: {first['reason']}.")
+    _show_instead(first)
     for each in others:
-        print_line(f"From frames of {each['from_frame_bytes']} B on choose {each['interface']}: {each['reason']}.")
+        print_line(f"From frames of {each['from_frame_bytes']} B on choose {each['assignment']}: {each['reason']}.")
+        _show_instead(each)
     for each in chain["changes"]:
         side = "more" if each["value"] > each["now"] else "less"
         print_line(
             f"{each['frame']} B: {each['interface']} would be better if {each['parameter']} were {each['value']:.3g} "
             f"{each['unit']} or {side}; it is {each['now']:.3g}."
         )
+
+
+def _show_instead(recommended: dict[str, Any]) -> None:
+    """What a spec can say, where it cannot say what is the best."""
+    if recommended["in_spec"]:
+        return
+    other = recommended["instead"]
+    measured = "; `measure matrix --fabrics card` can measure it" if recommended["interface"] == SR_IOV else ""
+    best = (
+        f"Of what it can say the best is {other['assignment']}: {other['predicted_mpps']:.3g} Mpps at "
+        f"{other['frame_bytes']} B."
+        if other
+        else "Of what it can say nothing is known."
+    )
+    print_line(f"A spec cannot say that, because each function has a port at the switch{measured}. {best}")
 
 
 def _show_learned(learned: dict[str, Any]) -> None:

@@ -12,16 +12,18 @@ import pytest
 from typer.testing import CliRunner
 
 from tailrace.advise.calibrate import check, fit, interpolated, middle, percentile, predict, worker_machine
-from tailrace.advise.chain import Chain, answers, changes, turning_points
+from tailrace.advise.chain import Chain, answers, assignments, changes, turning_points
 from tailrace.advise.learn import Learned, learn, of_switch, read_measured
 from tailrace.advise.machine import PARAMETERS, Machine, read_machine, show_machine
 from tailrace.advise.model import Cell, Interface, Traffic, direct_mpps, limits, line_mpps, pcie_ns, poller
+from tailrace.advise.of_spec import chains_of
 from tailrace.advise.table import COLUMNS, read_table
 from tailrace.cli.main import app
 from tailrace.errors import Mistake
 from tailrace.resources.pcie_link import AROUND, USUAL_PAYLOAD, PcieLink
 from tailrace.results import RunFolder
 from tailrace.results.findings import ThroughputFinding
+from tailrace.spec.load import load_spec
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 PUBLISHED = read_machine()
@@ -126,27 +128,111 @@ def test_errors_are_by_nearest_rank() -> None:
 
 
 def test_a_chain_takes_more_of_the_card_with_each_function() -> None:
-    (one,) = (each for each in answers(PUBLISHED, Chain(1, 1, True), 64) if each.interface == "sr-iov")
-    (two,) = (each for each in answers(PUBLISHED, Chain(2, 1, True), 64) if each.interface == "sr-iov")
+    (one,) = (each for each in answers(PUBLISHED, Chain(1, 1, 2), 64) if each.interface == "sr-iov")
+    (two,) = (each for each in answers(PUBLISHED, Chain(2, 1, 2), 64) if each.interface == "sr-iov")
     assert two.mpps == pytest.approx(PUBLISHED["card_mpps"] / 3) and one.mpps > two.mpps
-    assert [kind for _, kind in turning_points(PUBLISHED, Chain(8, 1, True))][-1] == "vhost-user"
+    assert [best.words for _, best in turning_points(PUBLISHED, Chain(8, 1, 2))][-1] == "vhost-user"
 
 
 def test_a_hybrid_leaves_the_ends_to_the_card() -> None:
     """Its hops are one fewer than the functions; where the card has only that to do, it is as good as its middle."""
     worker = worker_machine("here", [(64, 40.0), (1518, 185.4)], "me").parameters
     machine = PUBLISHED.model_copy(update={"parameters": PUBLISHED.parameters | worker})
-    of = {each.interface: each for each in answers(machine, Chain(3, 1, True), 64)}
+    of = {each.interface: each for each in answers(machine, Chain(3, 1, 2), 64)}
     assert of["hybrid"].mpps == pytest.approx(1e3 / (2 * 40)) and "2 hops" in of["hybrid"].bottleneck.name
     assert of["vhost-user"].mpps == pytest.approx(1e3 / (4 * 40))
     assert of["hybrid"].by_name["the card's frame rate"] == PUBLISHED["card_mpps"] and "PCIe" in of["hybrid"].by_name
-    assert "hybrid" not in {each.interface for each in answers(machine, Chain(1, 1, True), 64)}
-    assert "hybrid" not in {each.interface for each in answers(machine, Chain(3, 1, False), 64)}, "there is no card"
+    assert "hybrid" not in {each.interface for each in answers(machine, Chain(1, 1, 2), 64)}
+    assert "hybrid" not in {each.interface for each in answers(machine, Chain(3, 1, 0), 64)}, "there is no card"
+
+
+def with_switch(worker_ns: float) -> Machine:
+    worker = worker_machine("here", [(64, worker_ns), (1518, worker_ns + 145.4)], "me").parameters
+    return PUBLISHED.model_copy(update={"parameters": PUBLISHED.parameters | worker})
+
+
+def test_hops_between_functions_are_the_cards_or_the_switchs_one_by_one() -> None:
+    """One core of the switch serves all its hops, so a hop that the card takes off it makes the others faster."""
+    of = {each.interface: each for each in answers(with_switch(52.0), Chain(4, 1, 2), 64)}
+    assert (of["sr-iov"].mpps, of["vhost-user"].mpps) == (pytest.approx(33.76 / 7), pytest.approx(1e3 / (5 * 52)))
+    assert of["hybrid"].mpps == pytest.approx(1e3 / (2 * 52)) and of["hybrid"].by_card == 1
+    assert of["hybrid"].words == "hybrid, 1 of 3 inner hops by the card" and of["hybrid"].in_spec
+    assert "2 hops" in of["hybrid"].bottleneck.name
+
+
+def every_number_of_hops(machine: Machine, chain: Chain) -> list[float]:
+    """What hybrids carry, by the number of inner hops that are the card's, each worked out by itself."""
+    found = []
+    for by_card in range(chain.functions - (1 if chain.ends == 2 else 0)):
+        handled, hops = chain.ends / 2 + 2 * by_card, chain.functions - 1 - by_card + 2 - chain.ends
+        card = [machine["card_mpps"] / handled, 1e3 / pcie_ns(machine, 64) / (chain.ends / 2 + by_card)]
+        switch = [chain.workers * 1e3 / (hops * machine["worker_ns"])]
+        found.append(min(*card, *switch, direct_mpps(machine, 64), line_mpps(machine, 64) * 2 / chain.ends))
+    return found
+
+
+@pytest.mark.parametrize("worker_ns", [5.0, 20.0, 52.0, 120.0, 400.0])
+@pytest.mark.parametrize("functions", [1, 2, 3, 4, 5, 8, 24])
+@pytest.mark.parametrize(("workers", "ends"), [(1, 2), (2, 2), (1, 1)])
+def test_no_number_of_hops_by_the_card_is_better(worker_ns: float, functions: int, workers: int, ends: int) -> None:
+    machine, chain = with_switch(worker_ns), Chain(functions, workers, ends)
+    every = every_number_of_hops(machine, chain)
+    hybrids = [each for each in assignments(machine, chain, 64) if each.interface == "hybrid"]
+    if not every:
+        assert not hybrids
+        return
+    assert hybrids[0].mpps == pytest.approx(max(every))
+    # In a spec each function has a port at the switch: of hops in a row, an end's among them, every other is a card's.
+    positions = range(2 if ends else 1, functions - (1 if ends == 2 else 0))
+    sayable = every[: len(positions[::2]) + 1]
+    assert max(each.mpps for each in hybrids if each.in_spec) == pytest.approx(max(sayable))
+    assert all(each.in_spec == (each.by_card < len(sayable)) for each in hybrids)
+
+
+def test_what_chains_share_is_divided_among_them() -> None:
+    alone, shared = Chain(2, 1, 2), Chain(2, 1, 2, beside=3, on_card=2)
+    for interface, parts in (("sr-iov", 2), ("vhost-user", 3)):
+        one, other = (
+            next(each for each in answers(with_switch(52.0), chain, 64) if each.interface == interface)
+            for chain in (alone, shared)
+        )
+        assert other.mpps == pytest.approx(one.mpps / parts)
+        assert other.bottleneck.name == f"{one.bottleneck.name}, shared by {parts} chains"
+
+
+def test_the_ends_of_a_spec_say_what_is_on_a_card(tmp_path: Path) -> None:
+    text = """
+ports: {wan: {vf: ens1f0/0}, lan: {vf: ens1f0/1}, lacp: {bond: {members: [ens2f0, ens1f0]}}, guest: {}}
+functions:
+  a: skeleton
+  b: skeleton
+  c: skeleton
+  d: skeleton
+  first: {kind: skeleton, interface: [{passthrough: ens3f0/0}, vhost-user]}
+  last: {kind: skeleton, interface: [vhost-user, {passthrough: ens3f0/1}]}
+chains:
+  north: [wan, a, lan]
+  half: [lacp, b, tester.a]
+  none: [guest, c, tester.b]
+  hybrid: [first.1, d, last.0]
+"""
+    (tmp_path / "s.yaml").write_text(text)
+    found = chains_of(load_spec(tmp_path / "s.yaml"))
+    assert found == {
+        "north": Chain(1, 1, 2, beside=4, on_card=2),
+        "half": Chain(1, 1, 1, beside=4, on_card=2),
+        "none": Chain(1, 1, 0, beside=4, on_card=1),
+        "hybrid": Chain(3, 1, 2, beside=4, on_card=1),
+    }
+    assert chains_of(load_spec(tmp_path / "s.yaml"), on_card=True)["hybrid"] == Chain(1, 1, 2, beside=4, on_card=4)
+    said = advise(tmp_path / "s.yaml", "--frames", "64")
+    assert said.count("No end of it is a port of a card") == 1
+    assert "frame rate, shared by 4 chains" in advise(tmp_path / "s.yaml", "--frames", "64", "--on-card")
 
 
 def test_tailraces_switch_takes_a_hop_more_than_there_are_functions() -> None:
     here = worker_machine("here", [(64, 20.0), (1518, 165.4)], "me")
-    (answer,) = answers(here, Chain(2, 2, False), 64)
+    (answer,) = answers(here, Chain(2, 2, 0), 64)
     assert answer.mpps == pytest.approx(2 * 1e3 / (3 * 20)) and "2 cores, 3 hops" in answer.bottleneck.name
     assert here["worker_byte_ns"] == pytest.approx(0.1)
 
@@ -198,22 +284,22 @@ CARD = {"card_mpps": 33.0, "line_gbps": 40.0, "pcie_gbps": 51.0, "direct_ns": 26
         ({"poller_ns": 70.0}, "vhost-user worker_ns, worker_byte_ns"),
         ({"line_gbps": 40.0}, "sr-iov card_mpps, direct_ns, pcie_gbps; or for hybrid"),
         ({"card_mpps": 33.0, "line_gbps": 40.0}, "sr-iov direct_ns, pcie_gbps; or for hybrid"),
-        ({"vhost_ns": 141.0, "vhost_byte_ns": 0.06}, "vhost-user hop_ns, hop_byte_ns"),
+        ({"vhost_ns": 141.0, "vhost_byte_ns": 0.06}, "vhost-user hop_ns, hop_byte_ns, poller_ns"),
     ],
 )
 def test_a_file_that_says_too_little_is_refused_with_what_it_lacks(
     tmp_path: Path, values: dict[str, float], words: str
 ) -> None:
     mine = machine_file(tmp_path / "m.yaml", **values)
-    said = advise(REPOSITORY / "examples/chain-of-two.yaml", "--machine", mine, status=2)
+    said = advise(REPOSITORY / "examples/chain-of-two.yaml", "--on-card", "--machine", mine, status=2)
     assert "too few parameters for any answer" in said and words in said
 
 
 def test_what_a_file_says_is_answered_and_what_it_lacks_named(tmp_path: Path) -> None:
     spec, mine, chart = REPOSITORY / "examples/chain-of-two.yaml", tmp_path / "m.yaml", tmp_path / "c.svg"
     machine_file(mine, **CARD)
-    said = advise(spec, "--machine", mine, "--chart", chart)
-    assert "Choose sr-iov" in said
+    said = advise(spec, "--on-card", "--machine", mine, "--chart", chart)
+    assert "Choose sr-iov" in said and "Of what it can say nothing is known." in said
     assert "No answer for vhost-user: the machine's parameters lack worker_ns, worker_byte_ns." in said
     machine_file(mine, worker_ns=50, worker_byte_ns=0.1, function_ns=40, poller_ns=70)
     said = advise(spec, "--machine", mine, "--chart", chart)
@@ -243,13 +329,15 @@ def test_all_that_is_wrong_with_a_table_is_said(tmp_path: Path) -> None:
 
 def test_the_command_advises_on_a_spec() -> None:
     spec = REPOSITORY / "examples/chain-of-two.yaml"
-    said = advise(spec)
+    said = advise(spec, "--on-card")
     assert "Choose sr-iov: at 64 B it carries 11.3 Mpps, and vhost-user 5.22, bounded by the cores" in said
     assert re.search(
         r"^From frames of \d+ B on choose vhost-user: at .*, and sr-iov .*, bounded by PCIe", said, re.MULTILINE
     )
     assert "the card's frame rate, 3 for each frame" in said
-    (chain,) = json.loads(advise(spec, "--frames", "512", "--json"))["chains"]
+    assert "A spec cannot say that, because each function has a port at the switch; `measure matrix" in said
+    assert "Of what it can say the best is vhost-user: 5.22 Mpps at 64 B." in said
+    (chain,) = json.loads(advise(spec, "--on-card", "--frames", "512", "--json"))["chains"]
     assert {row["interface"] for row in chain["rows"]} == {"vhost-user", "sr-iov", "hybrid"}
     assert {row["frame_bytes"] for row in chain["rows"]} == {512}
     assert chain["rows"][0]["predicted_mpps"] > chain["rows"][1]["predicted_mpps"]
@@ -318,7 +406,7 @@ def test_memory_bounds_what_is_copied() -> None:
     here = here.model_copy(
         update={"parameters": {**here.parameters, "memory_gbps": PUBLISHED.parameters["memory_gbps"]}}
     )
-    (answer,) = answers(here.having(slow), Chain(2, 4, False), 1518)
+    (answer,) = answers(here.having(slow), Chain(2, 4, 0), 1518)
     assert answer.bottleneck.name == "memory, 6 touches of each byte"
 
 
@@ -486,7 +574,7 @@ def test_each_distance_of_the_cores_is_a_machine_of_its_own(tmp_path: Path) -> N
 
 def test_a_function_bounds_what_passes_through_it() -> None:
     here = worker_machine("here", [(64, 10.0), (1518, 20.0)], "me", [(64, 50.0), (1518, 80.0)])
-    (answer,) = answers(here, Chain(1, 1, False), 64)
+    (answer,) = answers(here, Chain(1, 1, 0), 64)
     assert answer.bottleneck.name == "the functions' cores" and answer.mpps == pytest.approx(20)
 
 
@@ -623,7 +711,7 @@ def test_a_report_has_what_was_predicted_beside_what_was_measured(tmp_path: Path
 
 
 def test_what_would_change_the_answer_does() -> None:
-    chain = Chain(2, 1, True)
+    chain = Chain(2, 1, 2)
     for frame in (64, 1518):
         (turn,) = changes(PUBLISHED, chain, frame)
         best = answers(PUBLISHED, chain, frame)[0].interface
@@ -637,3 +725,10 @@ def test_what_would_change_the_answer_does() -> None:
 def test_the_page_has_every_parameter_with_its_unit() -> None:
     page = (REPOSITORY / "docs/advise.md").read_text()
     assert all(f"| `{name}` | {each.unit} | {each.meaning} |" in page for name, each in PARAMETERS.items())
+
+
+def test_the_hybrid_on_the_page_is_a_spec(tmp_path: Path) -> None:
+    page = (REPOSITORY / "docs/advise.md").read_text()
+    (text,) = re.findall(r"```yaml\n(functions:\n  f1:.*?)```", page, re.DOTALL)
+    (tmp_path / "s.yaml").write_text(text)
+    assert all(chain.ends == 2 for chain in chains_of(load_spec(tmp_path / "s.yaml")).values())
