@@ -142,14 +142,25 @@ def _machine(function: PlannedFunction, place: Place, machine: Machine) -> Itera
         why = "the guest's own halt does not leave it, so KVM's halt polling (halt_poll_ns) has no part"
         yield Point("idle", "the CPU is not given up (cpu-pm)", why)
     elif function.priority is None and _alone(function):
-        yield Point("idle", "its function polls, and never halts", "", "cpu-pm, which is KVM's")
+        halts = "its function polls, and never halts" if _polls(function) else "a halt gives the CPU to the host"
+        yield Point("idle", halts, "", "cpu-pm, which is KVM's")
     else:
         yield Point("idle", "a halt gives the CPU to the host", "others may run while it waits")
-    if function.driver == "linux":
-        yield Point("interrupts", "those of its ports", "Linux's drivers wait for them")
-    else:
-        yield Point("interrupts", "none", "its function polls its ports, so there is nothing to coalesce")
+    yield _interrupts(function)
     yield Point("balloon, USB, display", "none", "each would be one more reason to leave the guest")
+
+
+def _interrupts(function: PlannedFunction) -> Point:
+    if _polls(function):
+        return Point("interrupts", "none", "its function polls its ports, so there is nothing to coalesce")
+    if function.kind is None:
+        return Point("interrupts", "as the system on its disk has set them", "Tailrace sets nothing inside it")
+    return Point("interrupts", "those of its ports", "Linux's drivers wait for them")
+
+
+def _polls(function: PlannedFunction) -> bool:
+    """Whether what is inside the machine polls, and waits for no interrupt: of a disk of the user's nobody knows."""
+    return function.kind is not None and function.driver == "dpdk"
 
 
 def _alone(function: PlannedFunction) -> bool:

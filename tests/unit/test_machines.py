@@ -434,6 +434,25 @@ def test_a_high_level_is_explained_with_what_the_host_lacks() -> None:
     assert found["acceleration"].lacking == "KVM: no /dev/kvm" and found["idle"].lacking == "cpu-pm, which is KVM's"
 
 
+@pytest.mark.parametrize(
+    ("guest", "interrupts"),
+    [
+        ({"driver": "linux"}, "those of its ports"),
+        ({"kind": None, "image": "fw.qcow2"}, "as the system on its disk has set them"),
+    ],
+)
+def test_what_does_not_poll_is_not_said_to_poll(guest: dict[str, Any], interrupts: str) -> None:
+    for kvm in (True, False):
+        found = points(planned(latency="high", **guest), Place(3, (0, 3)), kvm=kvm)
+        assert found["interrupts"].is_set == interrupts
+        assert not any("polls" in f"{each.is_set} {each.why}" for each in found.values())
+    assert (found["idle"].is_set, found["idle"].lacking) == (
+        "a halt gives the CPU to the host",
+        "cpu-pm, which is KVM's",
+    )
+    assert points(planned(latency="high"), Place(3, (0, 3)), kvm=False)["idle"].is_set.startswith("its function polls")
+
+
 def test_a_normal_level_shares_and_a_medium_one_says_when_it_must() -> None:
     shared = Place(0, (0, 1), "interrupt", nice=0)
     found = points(planned(latency="normal"), shared)
