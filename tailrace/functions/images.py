@@ -70,7 +70,7 @@ DRIVER_FOR_PROGRAMS = "uio_pci_generic"
 _NETWORK_MODULES = ("tun", "8021q")
 """Of a router, whose routes are those of the kernel inside."""
 _DISK_RUN = f"tailrace-vnf,skeleton,--mode,poll,--core,0,--memory,64,--huge,--commands,{agent.COMMANDS}"
-_PROGRAMS = ("ip",)
+_PROGRAMS = ("ip", "ethtool")
 _TUNING_PROGRAMS = ("chrt", "cyclictest")
 """Of these Debian's busybox has none, or one that can do less."""
 _DISK_MODULES = ("virtio_blk", "vfat", "nls_cp437", "nls_ascii")

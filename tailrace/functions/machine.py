@@ -513,6 +513,7 @@ def _command_line(instance: Instance, nics: tuple[Nic, ...]) -> str:
         return " ".join([*words, instance.in_place])
     words += [f"tailrace.ports={','.join(inner_address(number) for number, _ in enumerate(nics))}"]
     if instance.driver == "linux":
+        words += ["tailrace.coalescing=off"] if instance.latency == "high" else []
         return " ".join([*words, "tailrace.run=bridge"])
     inside = function_command(
         NAME, instance, (), core=instance.most_cpus - 1, mode="poll", huge=True, commands=agent.COMMANDS

@@ -17,6 +17,17 @@ from tailrace.plan.planned import PlannedFunction
 from tailrace.resources.hugepages import PAGE_KIB, size_words
 from tailrace.resources.place import Place
 from tailrace.resources.topology import Cpu
+from tailrace.spec.interface import VHOST_USER, passed_through
+
+_VIRTIO = "its device offers Linux's driver no coalescing (NOTF_COAL)"
+_UNCOALESCED = {
+    VHOST_USER: _VIRTIO,
+    "virtio": _VIRTIO,
+    "e1000e": "set inside at its start (ethtool -C, rx-usecs 0)",
+    "vmxnet3": "the version that QEMU emulates has none",
+    "passthrough": "set inside at its start where the driver has it (ethtool -C; `tailrace function log` says what)",
+}
+"""Why interrupts of Linux's drivers are not coalesced at latency high; what is set, functions/guest/init sets."""
 
 
 @dataclass(frozen=True)
@@ -154,8 +165,15 @@ def _interrupts(function: PlannedFunction) -> Point:
     if _polls(function):
         return Point("interrupts", "none", "its function polls its ports, so there is nothing to coalesce")
     if function.kind is None:
-        return Point("interrupts", "as the system on its disk has set them", "Tailrace sets nothing inside it")
-    return Point("interrupts", "those of its ports", "Linux's drivers wait for them")
+        own = "as the system on its disk has set them"
+        lacking = "none that are coalesced: inside, `ethtool -C PORT rx-usecs 0 tx-usecs 0` where its driver has that"
+        why = "Tailrace sets nothing inside it"
+        return Point("interrupts", own, why, lacking if function.latency == "high" else None)
+    if function.latency != "high":
+        return Point("interrupts", "those of its ports", "Linux's drivers wait for them, which may coalesce them")
+    kinds = dict.fromkeys("passthrough" if passed_through(each) else each for each in function.interfaces)
+    why = "; ".join(f"{kind}: {_UNCOALESCED[kind]}" for kind in kinds or (VHOST_USER,))
+    return Point("interrupts", "those of its ports, none coalesced", why)
 
 
 def _polls(function: PlannedFunction) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 
 import linux
@@ -89,7 +90,7 @@ def test_exits_are_counted_by_interface(command: Command) -> None:
 ENDS = ("west", "east")
 CLIENTS = """\
 ports: {west: {path: FOLDER/west, mode: client}, east: {path: FOLDER/east, mode: client}}
-functions: {first: {kind: skeleton, runs: machine, interface: virtio, driver: linux}}
+functions: {first: {kind: skeleton, runs: machine, interface: virtio, driver: linux, latency: high}}
 chains: {voice: [west, first, east]}
 fabric: {idle: sleep}
 """
@@ -120,5 +121,7 @@ def test_stock_linux_guests_reach_each_other_through_linux_in_a_machine(
             linux.tcp(west, east, address)
             linux.tcp(west, east, address, "--reverse")
             linux.scp(west, east, address)
+        log = command("function", "log", "first").stdout
+        assert len(re.findall(r"interrupts of \S+ are not coalesced: .*rx-usecs 0", log)) == 2
     finally:
         command("down")

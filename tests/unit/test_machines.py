@@ -437,7 +437,7 @@ def test_a_high_level_is_explained_with_what_the_host_lacks() -> None:
 @pytest.mark.parametrize(
     ("guest", "interrupts"),
     [
-        ({"driver": "linux"}, "those of its ports"),
+        ({"driver": "linux"}, "those of its ports, none coalesced"),
         ({"kind": None, "image": "fw.qcow2"}, "as the system on its disk has set them"),
     ],
 )
@@ -451,6 +451,17 @@ def test_what_does_not_poll_is_not_said_to_poll(guest: dict[str, Any], interrupt
         "cpu-pm, which is KVM's",
     )
     assert points(planned(latency="high"), Place(3, (0, 3)), kvm=False)["idle"].is_set.startswith("its function polls")
+
+
+def test_interrupts_that_are_waited_for_are_not_coalesced_at_level_high() -> None:
+    linux = planned(driver="linux", interfaces=("e1000e", "vhost-user", "pci:0000:3b:00.0"))
+    why = points(replace(linux, latency="high"), Place(3, (0, 3)))["interrupts"].why
+    assert "e1000e: set inside at its start" in why and "vhost-user: its device offers" in why and "passthrough:" in why
+    assert "NOTF_COAL" in points(planned(driver="linux", latency="high"), Place(3, (0, 3)))["interrupts"].why
+    assert points(linux, Place(3, (0, 3)))["interrupts"].is_set == "those of its ports"
+    own = points(planned(kind=None, image="fw.qcow2", latency="high"), Place(3, (0, 3)))["interrupts"]
+    assert "ethtool -C PORT rx-usecs 0" in str(own.lacking)
+    assert points(planned(kind=None, image="fw.qcow2"), Place(3, (0, 3)))["interrupts"].lacking is None
 
 
 def test_a_normal_level_shares_and_a_medium_one_says_when_it_must() -> None:
@@ -497,6 +508,9 @@ def test_linux_forwards_where_its_drivers_keep_the_ports() -> None:
     assert "tailrace.ports=0000:00:08.0,0000:00:09.0" in words("linux")
     assert "tailrace.run=bridge" in words("linux") and not any("pages" in each for each in words("linux"))
     assert any(each.startswith("tailrace.run=tailrace-vnf,skeleton,") for each in words("dpdk"))
+    assert "tailrace.coalescing=off" not in words("linux")
+    own = replace(own, latency="high")
+    assert "tailrace.coalescing=off" in words("linux") and "tailrace.coalescing=off" not in words("dpdk")
 
 
 def test_what_is_other_in_a_domain_is_named_by_its_place() -> None:
