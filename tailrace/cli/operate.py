@@ -39,7 +39,8 @@ _FLAPS = 5  # stations that flap, of each bridge: a guest may have any number do
 def ask_service(
     method: str, *, start: bool = True, look: bool = False, show: bool = True, **params: Any
 ) -> dict[str, Any]:
-    """One method of the node's service. `look`: by the socket for those who may only look. `show`: lines about what is being done are printed."""
+    """One method of the node's service. `look`: by the socket for those who may only look. `show`: lines about what is
+    being done are printed."""
     logger = logging.getLogger("tailrace")
     verbose = 2 if logger.isEnabledFor(logging.DEBUG) else int(logger.isEnabledFor(logging.INFO))
 
