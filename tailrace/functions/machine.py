@@ -131,6 +131,15 @@ class InMachine(Starter):
             )
         return None
 
+    def cpus_without_frames(self, kind: str | None, driver: str, most: int) -> str | None:
+        if kind is None or driver != "dpdk" or most == 1:
+            return None
+        rest = "the other one is" if most == 2 else f"the other {most - 1} are"
+        return (
+            f"of its {most} virtual CPUs one polls, because each port of a machine has one queue; {rest} its own "
+            "system's (in a process or a container each CPU has a queue)"
+        )
+
     def refuses_memory(self, memory: int, kind: str | None, driver: str, tables_mib: int) -> str | None:
         pages = _inner_pages(tables_mib) * PAGE_MIB
         needed = pages + _SYSTEM_MIB

@@ -95,6 +95,12 @@ class Runtime:
         del latency, stacked
         return None
 
+    def cpus_without_frames(self, kind: str | None, driver: str, most: int) -> str | None:
+        """Why frames are not forwarded by all of the `most` CPUs of such a function in it; None if they are, or it is
+        not known."""
+        del kind, driver, most
+        return None
+
     def refuses_memory(self, memory: int, kind: str | None, driver: str, tables_mib: int) -> str | None:
         """Why no function of a kind, with such drivers and tables, fits into so many bytes in it; None if one does."""
         del memory, kind, driver, tables_mib

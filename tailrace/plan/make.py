@@ -109,6 +109,7 @@ def make_plan(
     notes = [f"{name} is in no chain and is not started" for name in spec.functions if name not in used]
     notes += [f"{name}: {why}" for name in used for why in spec.functions[name].own_settings.warnings()]
     notes += _shared_prefixes(spec, used)
+    notes += _without_frames(spec, used)
     notes += [*usable.notes, *placement.notes]
     if placement.oversubscribed and refusal is not None and any(each.started for each in functions):
         notes.append(
@@ -376,6 +377,15 @@ def _shared_prefixes(spec: Spec, used: Sequence[str]) -> list[str]:
         for wide, least in [sorted(pair, key=lambda each: each.prefixlen)]
         if wide.version == least.version and least.network_address in wide
     ]
+
+
+def _without_frames(spec: Spec, used: Sequence[str]) -> list[str]:
+    """Functions with CPUs that forward nothing."""
+    known = [(name, spec.functions[name]) for name in used]
+    found = [
+        (name, RUNTIMES[each.runs].cpus_without_frames(each.kind, each.driver, each.cpus.most)) for name, each in known
+    ]
+    return [f"{name}: {why}" for name, why in found if why is not None]
 
 
 class _Maker:

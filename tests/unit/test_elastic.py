@@ -398,6 +398,22 @@ def test_who_holds_the_cpus_that_a_machine_lacks_is_said() -> None:
         resized(plan_of(IN_A_MACHINE, count=3), "first", 2, cpus=cpus(3))
 
 
+@pytest.mark.parametrize(
+    ("first", "said"),
+    [
+        ("{kind: firewall, runs: machine, cpus: 2}", "of its 2 virtual CPUs one polls, .* the other one is its own"),
+        ("{kind: skeleton, runs: machine, cpus: {most: 4}}", "of its 4 virtual CPUs one polls, .* the other 3 are its"),
+        ("{kind: skeleton, runs: machine}", None),
+        ("{kind: firewall, cpus: 2}", None),
+        ("{kind: skeleton, runs: machine, driver: linux, cpus: 2}", None),
+    ],
+)
+def test_a_note_says_which_cpus_of_a_machine_forward(first: str, said: str | None) -> None:
+    found = [each for each in plan_of(first).notes if each.startswith("first: ")]
+    assert len(found) == (said is not None)
+    assert said is None or re.match(f"first: {said}", found[0])
+
+
 def test_one_of_latency_high_is_stacked_where_it_says_so() -> None:
     high = "{kind: skeleton, runs: machine, latency: high, cpus: {most: 2, stacked: true}}"
     plan = plan_of(high)
