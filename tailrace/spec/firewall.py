@@ -14,7 +14,7 @@ from typing import Annotated, Any, Literal
 from pydantic import BeforeValidator, Field
 
 from tailrace.spec import hidden
-from tailrace.spec.addresses import PREFIX, address_schema
+from tailrace.spec.addresses import PREFIX, Net, address_schema, networks
 from tailrace.spec.connections import Following
 from tailrace.spec.fields import NAME, Model, Name, OneOrMany, short
 from tailrace.spec.match import PROTOCOLS, WITH_PORTS, PortRange, Prefix, Protocol, read_prefix
@@ -29,19 +29,14 @@ _MOST_TEXT = (4 << 20) - 1024
 _VERSIONS = {PROTOCOLS["icmp"]: 4, PROTOCOLS["icmpv6"]: 6}
 
 
-def _networks(*texts: str) -> tuple[Network, ...]:
-    return tuple(ipaddress.ip_network(each) for each in texts)
-
-
-Network = ipaddress.IPv4Network | ipaddress.IPv6Network
 #: What no frame that reaches the rules is from or to (martian4(), martian6() in dataplane/functions/inspect.c). From
 #: 0.0.0.0 asks who has no address yet.
-_MARTIANS: dict[str, tuple[Network, ...]] = {
+_MARTIANS: dict[str, tuple[Net, ...]] = {
     "from": (
         *ipaddress.IPv4Network("0.0.0.0/8").address_exclude(ipaddress.IPv4Network("0.0.0.0")),
-        *_networks("127.0.0.0/8", "224.0.0.0/3", "::1", "ff00::/8"),
+        *networks("127.0.0.0/8", "224.0.0.0/3", "::1", "ff00::/8"),
     ),
-    "to": _networks("0.0.0.0/8", "127.0.0.0/8", "::/127"),
+    "to": networks("0.0.0.0/8", "127.0.0.0/8", "::/127"),
 }
 
 
@@ -203,6 +198,6 @@ def _never(part: hidden.Part) -> str | None:
     return None
 
 
-def _within(inner: Network, outer: Iterable[Network]) -> bool:
+def _within(inner: Net, outer: Iterable[Net]) -> bool:
     first, last = inner.network_address, inner.broadcast_address
     return any(each.version == inner.version and first in each and last in each for each in outer)

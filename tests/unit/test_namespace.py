@@ -4,13 +4,17 @@ that notes it. With the real one: tests/system/test_router.py."""
 from __future__ import annotations
 
 import os
+import re
 from pathlib import Path
 
 import pytest
 
 from tailrace.errors import Failure
-from tailrace.functions.namespace import prepare_namespace, with_failed_line
+from tailrace.functions import agent
+from tailrace.functions.machine import _give_network
+from tailrace.functions.namespace import network_commands, prepare_namespace, with_failed_line
 from tailrace.spec.kind import Network, Route
+from tailrace.state.launch import Launcher
 from tailrace.state.record import State
 
 ROUTES = tuple(Route(f"10.{number >> 8}.{number & 255}.0/24", (("192.0.2.2", 0),)) for number in range(300))
@@ -66,3 +70,23 @@ def test_what_names_no_line_is_said_as_it_is() -> None:
         assert with_failed_line(said, ["a", "b"]) == said
     inside = "inside the machine, `: its network` has failed: Error: no. Command failed -:2"
     assert with_failed_line(inside, ["a", "b"]) == "`ip b`: inside the machine, `: its network` has failed: Error: no."
+
+
+def test_a_route_that_a_machines_kernel_refuses_is_named(
+    state: State, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is told in parts, and says the number of a line in one."""
+    lines = network_commands(NETWORK, ["52:54:00:00:00:00", "52:54:00:00:00:01"])
+    (tmp_path / "edge.network").write_text("".join(f"{line}\n" for line in lines))
+    asked: list[str] = []
+
+    def refuse(path: Path, command: str) -> str:
+        del path
+        asked.append(command)
+        if len(asked) == 2:
+            raise Failure("inside the machine, `: its network` has failed: Error: no. Command failed -:7")
+        return ""
+
+    monkeypatch.setattr(agent, "ask", refuse)
+    with pytest.raises(Failure, match=f"^`ip {re.escape(lines[206])}`: inside the machine"):
+        _give_network(Launcher(state, tmp_path, tied=False), "edge")
