@@ -86,6 +86,10 @@ struct function_keeping {
 
 	/* Of a function whose connections another instance may go on with (handover.h); NULL: it has none. */
 	struct handover *handover;
+
+	/* Of a function that says something in its log: the main thread calls it about twice a second, or oftener, and
+	 * once more when no frames are forwarded any more (`ends`).  NULL: it says nothing. */
+	void (*say)(bool ends);
 	void (*close)(void); /* free what is kept; open() may have failed, or not been called */
 };
 

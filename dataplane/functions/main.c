@@ -169,6 +169,14 @@ static bool resumes(const struct device *port)
 	return port->kind == DEVICE_VHOST_SERVER || (port->kind == DEVICE_PCI && device_exists(port));
 }
 
+static void let_say(const struct forward *forward, bool ends)
+{
+	const struct function_keeping *keeping = forward->function->keeping;
+
+	if (keeping != NULL && keeping->say != NULL)
+		keeping->say(ends);
+}
+
 /*
  * Wait for a signal.  Ports that go on by themselves may lose their links meanwhile.  Returns 0, or -1 if what another
  * port is connected to went away, or forwarding failed, first.
@@ -180,6 +188,7 @@ static int wait_for_end(struct forward *forward, int stop_fd, int commands)
 	while (!asked_to_end_at_work(forward, stop_fd, commands, up[0] && up[1] ? LINK_TICK : PEER_TICK)) {
 		if (!forward_runs(forward))
 			return -1;
+		let_say(forward, false);
 		for (int i = 0; i < 2; i++) {
 			const struct device *port = &forward->ports[i];
 			const bool now = device_link_up(port);
@@ -216,6 +225,7 @@ static int run(struct forward *forward, struct report *report, int stop_fd, int 
 	status = wait_for_end(forward, stop_fd, commands) == 0 ? 0 : 1;
 	if (forward_end(forward) != 0)
 		status = 1;
+	let_say(forward, true);
 	report_print(forward);
 	return status;
 }

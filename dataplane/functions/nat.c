@@ -21,6 +21,7 @@
 #include "common/log.h"
 #include "function.h"
 #include "nat_handover.h"
+#include "nat_log.h"
 #include "nat_pass.h"
 #include "nat_settings.h"
 
@@ -28,6 +29,7 @@ struct nat nats[FUNCTION_QUEUES];
 static unsigned nb_nats; /* one for each queue */
 static struct nat_pool pool;
 static struct nat_tables tables;
+static struct nat_log block_log;
 static struct function_start started;
 static struct connection_limits limits = CONNECTION_LIMITS_DEFAULT;
 static struct nat_settings settings = NAT_SETTINGS_DEFAULT;
@@ -249,6 +251,7 @@ static int nat_open(const struct function_start *start)
 		log_info("with %u queues a host may have %u connections, not %u: it has them in the table of one queue",
 			 nb_nats, nats[0].table.host_connections, settings.host_connections);
 	nat_handover.tables.nb = tables.nb = nb_nats;
+	nat_log_begin(&block_log, &pool, nat_log_clock());
 	return handover_open(&nat_handover, start);
 }
 
@@ -285,6 +288,14 @@ static void nat_show(json_t *into, unsigned most)
 			    connections_show(&nat_handover.tables, most, connections_tick(rte_rdtsc())));
 }
 
+static void nat_say(bool ends)
+{
+	if (ends)
+		nat_log_end(&block_log);
+	else
+		nat_log_write(&block_log, nat_log_clock());
+}
+
 static void close_queue(struct nat *nat)
 {
 	struct rte_mbuf *mbuf;
@@ -317,6 +328,7 @@ static const struct function_keeping nat_keeping = {
 	.describe = nat_describe,
 	.tables = nat_show,
 	.handover = &nat_handover,
+	.say = nat_say,
 	.close = nat_close,
 };
 

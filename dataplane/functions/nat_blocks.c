@@ -67,21 +67,53 @@ static uint64_t seconds(void)
 }
 
 /* The lock is held. */
-static void note(const struct nat_table *table, uint32_t block, const struct nat_host *host, bool taken, uint64_t time)
+static void note(const struct nat_table *table, uint32_t block, const struct nat_host *host, enum nat_event_kind kind,
+		 uint64_t time)
 {
 	struct nat_pool *pool = table->pool;
 	const uint64_t number = pool->nb_events + 1;
 
-	pool->events[number % NAT_EVENTS] = (struct nat_event){
+	/* Who copies meanwhile sees that this place is the next one's before it sees a part of that (nat_pool_event()).
+	 */
+	atomic_thread_fence(memory_order_release);
+	pool->events[number % pool->most_events] = (struct nat_event){
 		.number = number,
 		.time = time,
 		.inside = host->address,
 		.tags = host->tags,
 		.outside = pool_address(table, nat_block_pool(table, block)),
 		.first = (uint16_t)first_port(table, block),
-		.taken = taken,
+		.kind = (uint8_t)kind,
 	};
 	atomic_store_explicit(&pool->nb_events, number, memory_order_release);
+}
+
+/* Before this one another may be written already, in the place of the oldest. */
+uint64_t nat_pool_oldest(const struct nat_pool *pool)
+{
+	const uint64_t last = atomic_load_explicit(&pool->nb_events, memory_order_acquire);
+
+	return last + 2 > pool->most_events ? last + 2 - pool->most_events : 1;
+}
+
+bool nat_pool_event(const struct nat_pool *pool, uint64_t number, struct nat_event *event)
+{
+	if (number == 0 || number > atomic_load_explicit(&pool->nb_events, memory_order_acquire))
+		return false;
+	*event = *(const volatile struct nat_event *)&pool->events[number % pool->most_events];
+	atomic_thread_fence(memory_order_acquire);
+	return number >= nat_pool_oldest(pool);
+}
+
+const char *nat_event_word(const struct nat_event *event)
+{
+	static const char *const words[] = {
+#define X(name) #name,
+		NAT_EVENTS_ALL(X)
+#undef X
+	};
+
+	return words[event->kind];
 }
 
 static void leave_list(struct nat_table *table, struct nat_block *block)
@@ -127,7 +159,8 @@ static void leave_free(struct nat_table *table, uint32_t pool_number, uint32_t n
 }
 
 /* Have a host own a block that is in no list any more; the lock is held. */
-static void own_block(struct nat_table *table, uint32_t host_number, uint32_t number, uint64_t time)
+static void own_block(struct nat_table *table, uint32_t host_number, uint32_t number, enum nat_event_kind kind,
+		      uint64_t time)
 {
 	struct nat_host *host = &table->hosts[host_number];
 
@@ -136,7 +169,7 @@ static void own_block(struct nat_table *table, uint32_t host_number, uint32_t nu
 	table->blocks[number] = (struct nat_block){.host = host_number};
 	host->blocks[host->nb_blocks++] = number;
 	atomic_store_explicit(&table->pool->owners[number], table->number + 1, memory_order_relaxed);
-	note(table, number, host, true, time);
+	note(table, number, host, kind, time);
 }
 
 /* The first free block at an address is a host's now; the lock is held.  Returns its number; 0: there is none. */
@@ -147,7 +180,7 @@ static uint32_t take_first(struct nat_table *table, uint32_t host_number, uint32
 	if (number == 0)
 		return 0;
 	leave_free(table, pool_number, number);
-	own_block(table, host_number, number, time);
+	own_block(table, host_number, number, NAT_EVENT_assigned, time);
 	wait_in_list(table, number, 0);
 	return number;
 }
@@ -193,7 +226,7 @@ static void give_block_back(struct nat_table *table, uint32_t number)
 		at++;
 	host->blocks[at] = host->blocks[--host->nb_blocks];
 	rte_spinlock_lock(&table->pool->lock);
-	note(table, number, host, false, time);
+	note(table, number, host, NAT_EVENT_released, time);
 	become_free(table, pool_number, number);
 	table->pool->left++;
 	table->pool->taken--;
@@ -349,7 +382,7 @@ static uint32_t take_this_block(struct nat_table *table, uint32_t address, uint3
 	if (host == 0)
 		host = make_host(table, address, tags, pool_number);
 	leave_free(table, pool_number, number);
-	own_block(table, host, number, time);
+	own_block(table, host, number, NAT_EVENT_kept, time);
 	wait_in_list(table, number, 0);
 	return host;
 }

@@ -114,26 +114,25 @@ static json_t *show_blocks(const struct nat_tables *nats, unsigned most)
 	return json_pack("{s:I, s:o}", "total", (json_int_t)all->taken, "rows", rows);
 }
 
-/* The newest first.  One that was overwritten meanwhile has another number. */
+/* The newest first. */
 static json_t *show_events(const struct nat_pool *pool, unsigned most)
 {
 	const uint64_t last = atomic_load_explicit(&pool->nb_events, memory_order_acquire);
 	json_t *rows = json_array();
 
-	for (uint64_t number = last; number > 0 && last - number < NAT_EVENTS && json_array_size(rows) < most;
-	     number--) {
-		const struct nat_event event = *(const volatile struct nat_event *)&pool->events[number % NAT_EVENTS];
+	for (uint64_t number = last; json_array_size(rows) < most; number--) {
+		struct nat_event event;
 		json_t *row;
 
-		if (event.number != number)
+		if (!nat_pool_event(pool, number, &event))
 			break;
 		row = show_block("host", event.inside, event.tags, event.outside, event.first, pool->settings->block);
-		json_object_set_new(row, "event", json_string(event.taken ? "taken" : "given_back"));
+		json_object_set_new(row, "event", json_string(nat_event_word(&event)));
 		json_object_set_new(row, "number", json_integer((json_int_t)event.number));
 		json_object_set_new(row, "time", json_integer((json_int_t)event.time));
 		json_array_append_new(rows, row);
 	}
-	return json_pack("{s:I, s:o}", "total", (json_int_t)RTE_MIN(last, (uint64_t)NAT_EVENTS), "rows", rows);
+	return json_pack("{s:I, s:o}", "total", (json_int_t)RTE_MIN(last, (uint64_t)pool->most_events), "rows", rows);
 }
 
 void nat_tables_show(const struct nat_tables *nats, json_t *tables, unsigned most)

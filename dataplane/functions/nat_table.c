@@ -297,8 +297,11 @@ int nat_pool_open(struct nat_pool *pool, const struct nat_settings *settings, un
 	pool->bits = take_memory("nat ports", (uint64_t)blocks * NAT_PROTOCOLS * (settings->block / NAT_WORD),
 				 sizeof(uint64_t));
 	pool->owners = take_memory("nat owners", blocks + 1, sizeof(*pool->owners));
+	pool->most_events = blocks + NAT_EVENTS;
+	pool->events = take_memory("nat events", pool->most_events, sizeof(*pool->events));
 	pool->free_blocks = take_memory("nat free", settings->pool.addresses + 1, sizeof(uint32_t));
-	if (pool->blocks == NULL || pool->bits == NULL || pool->owners == NULL || pool->free_blocks == NULL) {
+	if (pool->blocks == NULL || pool->bits == NULL || pool->owners == NULL || pool->events == NULL ||
+	    pool->free_blocks == NULL) {
 		log_error("no memory for %u blocks of ports; use a larger --memory", blocks);
 		return -ENOMEM;
 	}
@@ -320,6 +323,7 @@ void nat_pool_close(struct nat_pool *pool)
 	rte_free(pool->blocks);
 	rte_free(pool->bits);
 	rte_free((void *)pool->owners);
+	rte_free(pool->events);
 	rte_free(pool->free_blocks);
 	*pool = (struct nat_pool){.settings = NULL};
 }

@@ -29,7 +29,7 @@ enum {
 	NAT_FORWARD_PLACES = 256,
 	NAT_HOST_BLOCKS = 16, /* at most */
 	NAT_FIRST_PORT = 1024,
-	NAT_EVENTS = 1024, /* blocks taken and given back, the last so many */
+	NAT_EVENTS = 1024, /* what became of blocks: as many as there are blocks, and so many more, are known */
 	NAT_HOLD_SECONDS = 120,
 };
 
@@ -97,13 +97,23 @@ struct nat_block {
 	uint32_t since;		 /* the tick when its last port became free */
 };
 
+/* What became of a block; `kept`: its host had it in another instance already, which has handed it over. */
+#define NAT_EVENTS_ALL(X) X(assigned) X(kept) X(released)
+
+enum nat_event_kind {
+#define X(name) NAT_EVENT_##name,
+	NAT_EVENTS_ALL(X)
+#undef X
+};
+
 struct nat_event {
 	uint64_t number; /* from 1 */
 	uint64_t time;	 /* seconds since 1970 */
 	uint32_t inside, tags, outside;
 	uint16_t first;
-	bool taken; /* or given back */
+	uint8_t kind; /* enum nat_event_kind */
 };
+static_assert(sizeof(struct nat_event) == 32, "a spec's memory counts on it (tailrace/spec/nat.py)");
 
 /*
  * The blocks of all tables: a host's table takes one that is free, and then it, its ports and its place in a list are
@@ -121,7 +131,8 @@ struct nat_pool {
 	rte_spinlock_t lock;
 	_Atomic uint32_t left, taken; /* left: free blocks */
 	_Atomic uint64_t nb_events;
-	struct nat_event events[NAT_EVENTS];
+	struct nat_event *events; /* the last of them: number N at N modulo most_events */
+	uint32_t most_events;
 	uint8_t forwards[NAT_FORWARD_PLACES]; /* by hash of the outside end: 1 and the number of the forward */
 };
 
@@ -247,6 +258,17 @@ void nat_table_release(struct nat_table *table, struct nat_mapping *mapping, uin
 
 /* Give back the blocks that have waited for long enough; once a round. */
 void nat_table_sweep(struct nat_table *table, uint32_t tick);
+
+/*
+ * Copy the event of a number, from any thread and without the lock.  Returns false if another one is in its place, or
+ * may be soon.
+ */
+bool nat_pool_event(const struct nat_pool *pool, uint64_t number, struct nat_event *event);
+
+/* The oldest number that nat_pool_event() may still find. */
+uint64_t nat_pool_oldest(const struct nat_pool *pool);
+
+const char *nat_event_word(const struct nat_event *event);
 
 /* From any thread: add counters; add tables with so many rows each. */
 void nat_tables_describe(const struct nat_tables *nats, json_t *counters);

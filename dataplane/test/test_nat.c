@@ -286,7 +286,7 @@ static void a_block_stays_with_its_host_for_two_minutes(void **state)
 	assert_int_equal(nats[0].table.pool->taken, 0);
 	assert_int_equal(nats[0].table.pool->nb_events, 2);
 	assert_int_equal(nats[0].table.pool->events[2].inside, HOST);
-	assert_false(nats[0].table.pool->events[2].taken);
+	assert_int_equal(nats[0].table.pool->events[2].kind, NAT_EVENT_released);
 	assert_int_equal(nats[0].table.pool->left, nats[0].table.pool->nb_blocks);
 }
 

@@ -19,8 +19,8 @@ from tailrace.spec.position import Location
 #: What the program can hold (dataplane/functions/nat_table.h).
 MOST_PREFIXES, MOST_ADDRESSES, MOST_FORWARDS, MOST_BLOCKS = 16, 1024, 64, 16
 FIRST_PORT, PORTS = 1024, 1 << 16
-#: Bytes of what it keeps beside each connection, and of a block and its host.
-_BESIDE, _BLOCK = 64 + 32, 192
+#: Bytes of what it keeps beside each connection, of a block and its host, and of what became of a block.
+_BESIDE, _BLOCK, _EVENT = 64 + 32, 192, 32
 #: RFC 1918, and RFC 6598 for what is behind a carrier's NAT.
 INSIDE = ["10.0.0.0/8", "172.16.0.0/12", "192.168.0.0/16", "100.64.0.0/10"]
 
@@ -111,7 +111,7 @@ class Nat(Following):
     def other_bytes(self, queues: int) -> int:
         addresses = sum(Network(each).num_addresses for each in self.pool or ())
         blocks = addresses * ((PORTS - FIRST_PORT) // self.block)
-        return 2 * self.connections * _BESIDE + blocks * (queues * _BLOCK + 3 * self.block // 8)
+        return 2 * self.connections * _BESIDE + blocks * (queues * _BLOCK + _EVENT + 3 * self.block // 8)
 
     def stands_for(self) -> tuple[str, ...]:
         return tuple(self.pool or ())

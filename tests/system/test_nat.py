@@ -121,7 +121,7 @@ def test_the_outside_sees_an_address_of_the_pool(scene: Scene) -> None:
     (block,) = shown(scene)["tables"]["blocks"]["rows"]
     assert block["host"] == "10.10.0.2" and block["outside"] == address
     (event,) = shown(scene)["tables"]["block_events"]["rows"]
-    assert event["event"] == "taken" and event["first"] == block["first"]
+    assert event["event"] == "assigned" and event["first"] == block["first"]
 
 
 def test_ping_and_its_fragments_pass(scene: Scene) -> None:
