@@ -6,7 +6,10 @@ import json
 import os
 import re
 import time
+from collections.abc import Sequence
 from dataclasses import asdict
+from datetime import UTC, datetime, timedelta
+from ipaddress import IPv4Address
 from pathlib import Path
 from typing import Annotated
 
@@ -17,6 +20,8 @@ from tailrace.cli.options import JsonOption
 from tailrace.cli.output import print_json, print_line, run_command, wide_console
 from tailrace.cli.table import PlainTable, print_table
 from tailrace.errors import Mistake
+from tailrace.observe.block_log import Held
+from tailrace.observe.block_log import read as read_blocks
 from tailrace.observe.function_log import last_lines, log_of, process_of
 from tailrace.process.plain import plain
 from tailrace.state.folder import default_folder
@@ -27,6 +32,8 @@ app = typer.Typer(
     no_args_is_help=True,
     rich_markup_mode=None,
 )
+
+_EVER = (datetime.min.replace(tzinfo=UTC), datetime.max.replace(tzinfo=UTC))
 
 NameArgument = Annotated[
     str,
@@ -65,6 +72,33 @@ def show(
     Counters that are 0 are left out, but not of --json.
     """
     raise typer.Exit(run_command(lambda: _show(name, most, as_json=as_json)))
+
+
+@app.command()
+def blocks(
+    name: NameArgument,
+    outside: Annotated[
+        str | None, typer.Argument(metavar="ADDRESS[:PORT]", help="Of the pool; all of it unless given.")
+    ] = None,
+    at: Annotated[
+        str | None,
+        typer.Option(
+            metavar="TIME",
+            help="Only who had them then, in UTC: 12:03 (of today, at any time in that minute), 12:03:20, "
+            "2026-11-30T12:03, or 2h before now.",
+        ),
+    ] = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Print which inside hosts of a NAT had which ports of its pool when, as far as its logs go back.
+
+    \b
+    sudo tailrace function blocks gate 198.51.100.7:40000 --at 12:03
+    sudo tailrace function blocks gate --json
+
+    It reads the logs of all instances and replicas that are still there. What was left out of them is said.
+    """
+    raise typer.Exit(run_command(lambda: _blocks(name, outside, at, as_json=as_json)))
 
 
 @app.command()
@@ -341,6 +375,71 @@ def _show(name: str, most: int, *, as_json: bool) -> int:
             table.add_row(*row)
         print_table(table)
     return 0
+
+
+def _blocks(name: str, outside: str | None, at: str | None, *, as_json: bool) -> int:
+    begin, end = moment(at, datetime.now(UTC)) if at is not None else _EVER
+    address, port = _address_and_port(outside) if outside is not None else (None, None)
+    log = read_blocks(default_folder(), name)
+    found = log.of(address, port, begin, end)
+    if as_json:
+        left_out = [asdict(each) | {"time": _shown_time(each.time)} for each in log.left_out]
+        print_json({"name": name, "begins": _in_json(log.begins), "blocks": _held_in_json(found), "left_out": left_out})
+        return 0
+    table = PlainTable("host", "vlan", "outside", "ports", "from", "until", "said by")
+    for each in found:
+        since, until = _shown_time(each.since, f"before {_shown_time(log.begins)}"), _shown_time(each.until, "now")
+        ports = f"{each.first}-{each.last}"
+        table.add_row(each.host, each.vlan or "-", each.outside, ports, since, until, each.instance)
+    print_table(table)
+    for left in log.left_out:
+        print_line(f"{left.instance}: {left.count} events before {_shown_time(left.time)} were left out")
+    if log.begins is None:
+        print_line(f"no log of {name} says anything of blocks yet")
+    elif begin < log.begins and at is not None:
+        print_line(f"the logs begin at {_shown_time(log.begins)}; what was before is not known")
+    return 0
+
+
+def _held_in_json(found: Sequence[Held]) -> list[dict[str, object]]:
+    times = [{"since": _in_json(each.since), "until": _in_json(each.until)} for each in found]
+    return [asdict(each) | time for each, time in zip(found, times, strict=True)]
+
+
+def _in_json(time: datetime | None) -> str | None:
+    return None if time is None else _shown_time(time)
+
+
+def _shown_time(time: datetime | None, otherwise: str = "-") -> str:
+    return time.strftime("%Y-%m-%dT%H:%M:%SZ") if time is not None else otherwise
+
+
+def moment(text: str, now: datetime) -> tuple[datetime, datetime]:
+    """From when to when a time stands for, in UTC: a minute where it has no seconds. Raises Mistake."""
+    from tailrace.cli.results import parse_time
+
+    clock = re.fullmatch(r"\d\d:\d\d(:\d\d)?", text)
+    try:
+        begin = parse_time("--at", f"{now:%Y-%m-%d}T{text}" if clock else text, now)
+    except Mistake:
+        raise Mistake(
+            f"--at {text}: not a time; expected one in UTC such as 12:03, 12:03:20 or 2026-11-30T12:03, or a duration "
+            "before now such as 2h"
+        ) from None
+    minute = re.search(r"(^|T)\d\d:\d\d(Z|[+-]\d\d:\d\d)?$", text) is not None
+    return begin, begin + timedelta(seconds=59 if minute else 0)
+
+
+def _address_and_port(text: str) -> tuple[str, int | None]:
+    address, colon, port = text.partition(":")
+    try:
+        if colon and not 0 < int(port) < 1 << 16:
+            raise ValueError
+        return str(IPv4Address(address)), int(port) if colon else None
+    except ValueError:
+        raise Mistake(
+            f"{text} is no address; expected one of the pool, such as 198.51.100.7 or 198.51.100.7:40000"
+        ) from None
 
 
 def _explain(name: str, *, as_json: bool) -> int:

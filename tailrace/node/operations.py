@@ -34,6 +34,7 @@ from tailrace.spec.load import parse_located
 from tailrace.spec.position import Document
 from tailrace.state.card_functions import check_functions, missing_functions, take_functions
 from tailrace.state.folder import default_folder, not_yours, run_folder
+from tailrace.state.launch import LOG_BYTES
 from tailrace.state.ours import check as check_ours_to_be
 from tailrace.state.record import Change, FilePath, Held, Planned, Process, Record, State, hold_run, peek
 from tailrace.switch.config import SWITCH, instance_name
@@ -43,6 +44,7 @@ from tailrace.switch.confine import kept_user
 PlanMaker = Callable[[Plan | None], Plan]
 T = TypeVar("T")
 _TRIES = 5
+_LOGS, _LOGS_BYTES = 16, 4 * LOG_BYTES
 
 
 @dataclass(frozen=True)
@@ -859,11 +861,18 @@ def _chosen(node: Node, name: str) -> list[str]:
 
 
 def _forget_logs(state: State, name: str) -> None:
-    """Removes the logs of all instances of a function but the last two: it may end again and again."""
-    for instance in range(1, state.record.instances.get(name, 1) - 1):
-        for ending in ("log", "log.1", "end", "network"):
+    """Removes the logs of old instances of a function: it may end again and again. The last two keep theirs, whatever
+    these have, and those before as long as all together have no more than two full ones."""
+    left = _LOGS_BYTES
+    for back, instance in enumerate(range(state.record.instances.get(name, 1), 0, -1)):
+        names = [f"{instance_name(name, instance)}.{ending}" for ending in ("log", "log.1")]
+        found = [path for each in names if (path := state.logs / each).exists()]
+        left -= sum(path.stat().st_size for path in found)
+        if back < 2 or (left >= 0 and back < _LOGS):
+            continue
+        for path in (*found, *(state.logs / f"{instance_name(name, instance)}.{each}" for each in ("end", "network"))):
             with suppress(OSError):
-                (state.logs / f"{instance_name(name, instance)}.{ending}").unlink()
+                path.unlink()
 
 
 def restart_switch(held: Held) -> None:

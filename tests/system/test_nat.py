@@ -10,6 +10,7 @@ import re
 import subprocess
 from collections.abc import Iterator
 from contextlib import contextmanager
+from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
 
@@ -29,6 +30,7 @@ EXAMPLE = Path(__file__).parents[2] / "examples" / "edge.yaml"
 POOL = ipaddress.ip_network("198.51.100.0/28")
 FORWARDED = "http://198.51.100.1/"
 SECONDS = 2
+SECOND = "10.10.0.3"
 ECHO, PERF, WEB = 7, 5201, 8080
 #: Answers each with the address that it sees.
 SERVER = f"""
@@ -167,13 +169,19 @@ def answers(host: Host) -> bool:
 
 
 def test_connections_keep_their_addresses_when_the_instance_is_replaced(scene: Scene) -> None:
-    """By one with other queues, too. The outside host would reset a connection that comes from another port."""
+    """By one with other queues, too. The outside host would reset a connection that comes from another port. The logs
+    of all instances say who had which ports when."""
+    scene.left.run("ip", "address", "add", f"{SECOND}/24", "dev", "eth0")
+    scene.left.run("ping", "-c", "1", "-w", "60", "-I", SECOND, scene.right.addresses[4])
     with (
         serving(scene.right, WEB, "python3", "-c", REPEATER, str(WEB)),
         conversation(scene.left.namespace, scene.right.addresses[4], WEB) as idle,
     ):
         assert idle.says("before") == "before"
         ends = outside_ends(scene)
+        (end,) = ends
+        begun = wait_until(lambda: holders(scene, end) == {("10.10.0.2", "gate")} and datetime.now(UTC))
+        assert {host for host, _ in holders(scene)} == {"10.10.0.2", SECOND}
         spec = scene.command.folder / "spec.yaml"
         text = spec.read_text()
         assert "pool: 198.51.100.0/28\n" in text and "kind: nat\n" in text
@@ -186,10 +194,20 @@ def test_connections_keep_their_addresses_when_the_instance_is_replaced(scene: S
         scene.command("function", "restart", "gate")
         assert idle.says("at last") == "at last"
         assert outside_ends(scene) == ends
+        wait_until(lambda: ("10.10.0.2", "gate@3") in holders(scene, end))
+        then = holders(scene, end, "--at", f"{begun:%Y-%m-%dT%H:%M:%S}")
+        assert ("10.10.0.2", "gate") in then and {host for host, _ in then} == {"10.10.0.2"}
     counters = json.loads(scene.command("function", "show", "gate", "--json").stdout)["counters"]
     assert counters["handed_over"]["taken"] >= 1
     assert counters["handed_over"]["unfit"] == counters["handed_over"]["malformed"] == 0
     assert [port["drop_state"] for port in counters["translated"]] == [0, 0]
+
+
+def holders(scene: Scene, *arguments: str) -> set[tuple[str, str]]:
+    """The inside hosts that had an address and port outside, and the instances whose logs say so."""
+    found = json.loads(scene.command("function", "blocks", "gate", *arguments, "--json").stdout)
+    assert found["left_out"] == []
+    return {(each["host"], each["instance"]) for each in found["blocks"]}
 
 
 def outside_ends(scene: Scene) -> set[str]:
@@ -200,6 +218,7 @@ def outside_ends(scene: Scene) -> set[str]:
 @pytest.mark.requires_program("podman")
 def test_it_lives_in_a_container_behind_a_firewall_in_another(scene: Scene) -> None:
     text = (scene.command.folder / "spec.yaml").read_text()
+    before = {instance for _, instance in holders(scene)}
     text = re.sub(r"kind: (firewall|nat)\n", r"kind: \1\n    runs: container\n", text)
     scene.command("apply", scene.command.spec(text, "contained.yaml"))
     functions = json.loads(scene.command("status", "--json").stdout)["functions"]
@@ -209,4 +228,5 @@ def test_it_lives_in_a_container_behind_a_firewall_in_another(scene: Scene) -> N
     assert not scene.right.reaches(scene.left.addresses[4], "-W", "1")
     with serving(scene.left, WEB, "python3", "-m", "http.server", str(WEB)):
         wait_until(partial(answers, scene.right), 60)
+    wait_until(lambda: {instance for _, instance in holders(scene)} > before)
     assert re.search(r"^web +allow +[1-9]", scene.command("function", "show", "fw").stdout, re.M)
