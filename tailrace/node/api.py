@@ -233,15 +233,92 @@ class Stopped(Result):
     service_ends: bool
 
 
+class StatusProcess(Result):
+    name: str
+    function: str | None = Field(description="whose it is; null: the switch, or another of the node's own")
+    pid: int
+    sandbox_pid: int | None = Field(description="of the process that it is in; null: in none")
+    alive: bool
+    cpus: list[int] | None = Field(description="of each thread, of a function that can have more and fewer CPUs")
+    restarts: int = Field(description="how often it was started again after it had ended by itself")
+    again_in: float | None = Field(None, description="seconds until it is; null: it is not waited for")
+
+
+class StatusPort(Result):
+    name: str
+    state: str = Field(description="up, waiting, down, quarantined or gone")
+    reason: str | None = Field(description="why it is not up")
+    attached: dict[str, Any] | None = Field(
+        description="of a guest that is there: since when, its rings, features and memory, as `port.list` of the "
+        "switch has them (control.md)"
+    )
+    bond: dict[str, Any] | None = Field(description="its members, and which of them carry frames")
+    received_packets: int = Field(description="from the guest or device")
+    sent_packets: int = Field(description="to it")
+    drops: dict[str, int] = Field(description="frames by why they were dropped, only those that are not zero")
+
+
+class StatusChain(Result):
+    name: str
+    start: str | None = Field(alias="from", description="the port at one end")
+    to: str | None = Field(description="and at the other")
+    through: list[str] = Field(description="its functions, in order")
+    functions: list[str] = Field(description="the same")
+    match: list[dict[str, Any]] = Field(description="which frames it takes; none: all")
+    priority: int
+    ports: list[str | None] = Field(description="of all these, in order")
+    hops: list[dict[str, int]] = Field(description="the counters of each hop, in order")
+
+
+class StatusReplica(Result):
+    name: str
+    state: str = Field(description="active, draining, standby or stopped")
+    flows: int | None = Field(description="that it has; null: it is the only one")
+    failover: list[dict[str, Any]] = Field(
+        description="of ports that may have a virtual function in front: which has it; null: the switch"
+    )
+    in_step: list[dict[str, Any]] = Field(description="of one in standby: how far it knows the connections of others")
+    handed_to: str | None = Field(description="the node that it moved to, which has not said that it has it")
+
+
+class StatusFunction(Result):
+    name: str
+    kind: str
+    runs: str = Field(description="where: process, container, machine or guest")
+    crowded: int | None = Field(description="how often its table of flows was full")
+    outages: dict[str, int] = Field(
+        description="how often it was out, by what its chains did (bypass, block, drop), and the frames lost"
+    )
+    replicas: list[StatusReplica]
+
+
+class StatusBridge(Result):
+    name: str
+    macs: list[dict[str, Any]] = Field(description="learned: mac, vlan, port, age in seconds")
+    flaps: list[dict[str, Any]] = Field(description="addresses that move between ports")
+    unlearned: int = Field(description="how often an address found no room")
+
+
 class Status(Result):
     """As `tailrace status --json` prints it."""
 
-    model_config = ConfigDict(extra="allow")
-
-    state: str = Field(description="down, up, broken or run")
+    state: str = Field(description="down, up, broken or run (a measurement's own)")
     folder: str
     service: dict[str, Any] | None = Field(description="pid and version of the service")
     broken: list[str] = Field(description="what should run and does not")
+    unlike: list[dict[str, Any]] = Field(description="what the switch carries otherwise than planned, as of a plan")
+    spec: str = Field("", description="that it was made of; this and the next six only where something is up")
+    plan: str = Field("", description="the plan, told from every other")
+    version: int | None = Field(None, description="of the switch's configuration; null: it does not answer")
+    owner: int | None = Field(None, description="the process of the measurement that it belongs to")
+    oversubscribed: bool | None = Field(None, description="there are fewer cores than pollers")
+    placement: dict[str, Any] = Field({}, description="which CPUs who has")
+    workers: list[dict[str, Any]] = Field([], description="of the switch: number, core, load")
+    processes: list[StatusProcess]
+    ports: list[StatusPort]
+    chains: list[StatusChain]
+    functions: list[StatusFunction]
+    bridges: list[StatusBridge]
 
 
 @dataclass(frozen=True)
@@ -380,7 +457,7 @@ def schema() -> dict[str, Any]:
         "openrpc": "1.3.2",
         "info": {"title": "tailraced", "version": str(API), "license": {"name": "Apache-2.0"}},
         "methods": [described(method) for method in METHODS.values()],
-        "x-events": {kind: each._asdict() for kind, each in KINDS.items()},
+        "x-events": {kind: {**each._asdict(), "details": dict(each.details)} for kind, each in KINDS.items()},
     }
 
 
@@ -433,13 +510,13 @@ _EVENTS = f"""
 ## Events
 
 After `events.subscribe`, each event is a notification `event`: `number`, `time` (UTC), `kind`, `level`, `about` (whose
-event it is), `details`. An `alarm` is for an operator to look after.
+event it is), `details` (explained in the schema, `x-events`). An `alarm` is for an operator to look after.
 
 The last {KEPT} events are kept. Who was away, or reads slowly, goes on with `since`. What is no longer kept is reported
 by a notification `events.lost` with `from` and `to`. Numbers begin at 1 each time the service starts.
 
-| kind | level | when |
-| --- | --- | --- |
+| kind | level | when | details |
+| --- | --- | --- | --- |
 """
 
 
@@ -451,7 +528,10 @@ def page() -> str:
         takes = ", ".join(f"`{name}`" for name in method.params.model_fields)
         gives = ", ".join(f"`{name}`" for name in method.result.model_fields)
         rows += f"| `{method.name}`: {method.text} | {who} | {takes} | {gives} |\n"
-    events = "".join(f"| `{kind}` | {each.level} | {each.when} |\n" for kind, each in KINDS.items())
+    events = "".join(
+        f"| `{kind}` | {each.level} | {each.when} | {', '.join(f'`{name}`' for name in each.details)} |\n"
+        for kind, each in KINDS.items()
+    )
     return f"{_HEAD}{rows}{_EVENTS}{events}"
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import asyncio
 import json
 import os
@@ -381,6 +382,24 @@ def test_anothers_socket_is_named(tmp_path: Path, answer: bytes, words: str) -> 
         thread.join()
     assert words in str(caught.value)
     assert not isinstance(caught.value, NoService)
+
+
+def test_an_event_says_what_the_schema_says() -> None:
+    """Wherever the service publishes one of a kind that is written there."""
+    said: dict[str, set[str]] = {}
+    for path in Path(api.__file__).parent.glob("*.py"):
+        for each in ast.walk(ast.parse(path.read_text())):
+            if isinstance(each, ast.Call) and getattr(each.func, "attr", "") == "publish" and each.args:
+                kind, names = each.args[0], {word.arg for word in each.keywords if word.arg}
+                if isinstance(kind, ast.Constant):
+                    said.setdefault(kind.value, set()).update(names)
+                elif isinstance(kind, ast.Call) and isinstance(kind.args[1], ast.Constant):
+                    for of in ("function", "switch"):
+                        said.setdefault(f"{of}.{kind.args[1].value}", set()).update(names)
+    assert len(said) > 20
+    for kind, names in said.items():
+        assert names <= set(KINDS[kind].details), kind
+        assert not KINDS[kind].details.keys() - names or kind == "function.resized", kind
 
 
 def test_where_no_service_runs_there_is_none(tmp_path: Path) -> None:
