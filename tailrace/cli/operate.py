@@ -124,6 +124,8 @@ def plan(spec_path: Path, *, huge: bool | None, as_json: bool) -> int:
     if as_json:
         print_json(_without(wanted, "nothing"))
     else:
+        for line in wanted.get("common", ()):
+            print_line(line)
         show_difference(wanted, plain_console())
         _notes(wanted["notes"])
         if wanted["version"] is None:

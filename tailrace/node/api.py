@@ -150,6 +150,9 @@ class Change(Result):
 
 class Proposal(Result):
     version: int | None = Field(description="of what is up; null: nothing is")
+    common: list[str] = Field(
+        description="where nothing is up: the placement, huge pages, the switch and its workers, the tester, in words"
+    )
     changes: list[dict[str, Any]] = Field(
         description="each with what, name, change and detail; of a process that starts, why it has its core"
     )

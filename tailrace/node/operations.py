@@ -304,6 +304,7 @@ class Proposal:
         wanted = self.wanted
         return {
             "version": self.version,
+            "common": self.plan.common_lines() if self.version is None else [],
             "changes": [change.as_data() for change in wanted.changes],
             "counts": wanted.counts(),
             "start": list(wanted.start),

@@ -404,17 +404,7 @@ class Plan:
     def lines(self) -> list[str]:
         """The plan in words, in the order in which it is applied."""
         where = self.placement
-        said = [where.headline]
-        sizes: Counter[int] = Counter()
-        for (_, kib), count in self.pages.items():
-            sizes[kib] += count
-        for kib, count in sorted(sizes.items()):
-            said.append(f"reserve {size_words(kib)} pages until {count} are free ({count * kib >> 10} MiB)")
-        cores = f"core {where.switch.core}"
-        if len(where.workers) > 1:
-            cores = f"cores {', '.join(map(str, where.workers))}"
-        said.append(f"start the switch on {cores} (it waits {self.backpressure_us} µs for a full receiver)")
-        said += _why_words(where.switch)
+        said = [where.headline, *self._pages_lines(), *self._switch_lines()]
         said += [f"add the port {port.name}{_port_words(port)}" for port in self.ports]
         for function in self.functions:
             if not function.started:
@@ -440,10 +430,35 @@ class Plan:
         ]
         if self.trace_every is not None:
             said.append(f"trace one test frame of {self.trace_every} through every hop")
-        if self.tester and where.tester:
-            said.append(f"leave the ends tester.a and tester.b for the tester, on core {where.tester.core}")
-            said += _why_words(where.tester)
-        return said + [f"note: {note}" for note in self.notes]
+        return said + self._tester_lines() + [f"note: {note}" for note in self.notes]
+
+    def common_lines(self) -> list[str]:
+        """Of these the lines about what no function has to itself: the placement as a whole, huge pages, the switch
+        and its workers, the tester."""
+        return [self.placement.headline, *self._pages_lines(), *self._switch_lines(), *self._tester_lines()]
+
+    def _pages_lines(self) -> list[str]:
+        sizes: Counter[int] = Counter()
+        for (_, kib), count in self.pages.items():
+            sizes[kib] += count
+        return [
+            f"reserve {size_words(kib)} pages until {count} are free ({count * kib >> 10} MiB)"
+            for kib, count in sorted(sizes.items())
+        ]
+
+    def _switch_lines(self) -> list[str]:
+        where = self.placement
+        cores = f"core {where.switch.core}"
+        if len(where.workers) > 1:
+            cores = f"cores {', '.join(map(str, where.workers))}"
+        waits = f"it waits {self.backpressure_us} µs for a full receiver"
+        return [f"start the switch on {cores} ({waits})", *_why_words(where.switch)]
+
+    def _tester_lines(self) -> list[str]:
+        place = self.placement.tester
+        if not self.tester or place is None:
+            return []
+        return [f"leave the ends tester.a and tester.b for the tester, on core {place.core}", *_why_words(place)]
 
 
 @cache

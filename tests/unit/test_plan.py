@@ -172,6 +172,10 @@ chains: {v: [tester.a, first, vm, tester.b]}
     small = (BUFFERS_MIB + TESTER_BUFFERS_MIB) // 2
     assert f"reserve 2 MiB pages until {small} are free ({2 * small} MiB)" in plan.lines()
     assert "reserve 1 GiB pages until 4 are free (4096 MiB)" in plan.lines()
+    common = plan.common_lines()  # which `plan` shows where nothing is up
+    assert [line for line in plan.lines() if line in common] == common
+    for words in ("reserve 2 MiB pages", "reserve 1 GiB pages", "start the switch on core"):
+        assert any(line.startswith(words) for line in common), words
 
 
 @pytest.mark.parametrize(
