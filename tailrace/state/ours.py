@@ -22,6 +22,8 @@ MARK = ".tailrace"
 _RECORDS = ("state.json", "state.json.new")
 _FILES = (*_RECORDS, "switch.page", "switch.page.new", "recorder.file", *NOTES)
 _LOGS = (LOG, f"{LOG}.1")
+TRACING_NOTE = "tracing.json"
+"""What a measurement of the host has changed of the kernel's tracer: its own to remove (`measure/host/tracers.py`)."""
 _CONTROLS = re.compile(r"(tester|tester-alone|neighbour-generator|.+-sender)\.control|(alone|floor)\.sock")
 """The sockets of measurements: of testers, and of who sends each side interrupts."""
 _LOG_FILES = re.compile(r".+\.(log|log\.1|end|network|xml)")
@@ -60,7 +62,7 @@ def check(folder: Path) -> None:
     """Raises Mistake where something lies at one of our names, in a folder that nothing says is ours."""
     if marked(folder):
         return
-    for name in (*_FILES, "sockets", "logs", *_LOGS, OPERATE, LOOK):
+    for name in (*_FILES, "sockets", "logs", *_LOGS, TRACING_NOTE, OPERATE, LOOK):
         path = folder / name
         if os.path.lexists(path) and not (name in (OPERATE, LOOK) and stat.S_ISSOCK(path.lstat().st_mode)):
             raise Mistake(
@@ -73,7 +75,7 @@ def leave(folder: Path) -> None:
     """Removes the mark where nothing else of ours is left, and then the folder if it is empty."""
     with suppress(OSError):
         names = _names(folder)
-        ours = {*_FILES, "sockets", "logs", "lock", RUN, OPERATE, LOOK, *_LOGS}
+        ours = {*_FILES, "sockets", "logs", "lock", RUN, OPERATE, LOOK, *_LOGS, TRACING_NOTE}
         if not any(name in ours or _CONTROLS.fullmatch(name) for name in names):
             (folder / MARK).unlink(missing_ok=True)
         folder.rmdir()

@@ -223,6 +223,20 @@ def test_what_tracers_share_is_put_back_also_after_a_run_that_was_killed(
     del killed
 
 
+def test_a_note_that_is_somebodys_is_not_taken_for_one_of_a_tracer(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TAILRACE_STATE", str(tmp_path / "mine"))
+    monkeypatch.setattr(tracers, "TRACING", tmp_path)
+    (tmp_path / "mine").mkdir()
+    note, period = tmp_path / "mine/tracing.json", tmp_path / "period"
+    note.write_text('{"period": "1"}')
+    period.write_text("700")
+    with pytest.raises(Mistake, match="nothing says that it is Tailrace's"), tracers._options({"period": "9"}):
+        pass
+    assert (note.read_text(), period.read_text()) == ('{"period": "1"}', "700")
+
+
 @pytest.mark.parametrize("after", range(6))
 def test_a_run_that_was_killed_goes_on_where_it_was(folder: RunFolder, after: int) -> None:
     def plan(tool: Fake) -> HostPlan:

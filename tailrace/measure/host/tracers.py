@@ -26,6 +26,8 @@ from tailrace.kernel.cpus import show_list, show_mask
 from tailrace.measure.host.tools import Progress, Setting, Slice, from_values
 from tailrace.results.run import write_atomically
 from tailrace.state.folder import default_folder
+from tailrace.state.ours import TRACING_NOTE, leave
+from tailrace.state.record import Held
 
 TRACING = Path("/sys/kernel/tracing")
 _INSTANCE = TRACING / "instances/tailrace"
@@ -128,12 +130,14 @@ def available_tracers() -> tuple[str, ...]:
 @contextmanager
 def _options(wanted: Mapping[str, str]) -> Iterator[None]:
     """Files that all instances share, set for the block. What they were is noted first: a run that is killed leaves
-    them to the next one."""
-    note = default_folder() / "tracing.json"
+    them to the next one. Raises Mistake where the state folder is somebody else's."""
+    folder = default_folder()
+    note = folder / TRACING_NOTE
+    folder.mkdir(parents=True, exist_ok=True)
+    Held(folder).take()
     _put_back(note)
     before = {name: (TRACING / name).read_text().strip() for name in wanted}
     if before:
-        note.parent.mkdir(parents=True, exist_ok=True)
         write_atomically(note, json.dumps(before))
     try:
         for name, text in wanted.items():
@@ -141,6 +145,7 @@ def _options(wanted: Mapping[str, str]) -> Iterator[None]:
         yield
     finally:
         _put_back(note)
+        leave(folder)
 
 
 def _put_back(note: Path) -> None:
@@ -152,8 +157,6 @@ def _put_back(note: Path) -> None:
         with suppress(OSError):
             (TRACING / name).write_text(text)
     note.unlink()
-    with suppress(OSError):
-        note.parent.rmdir()  # unless it is a running node's
 
 
 @contextmanager
