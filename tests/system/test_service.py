@@ -20,11 +20,13 @@ import pytest
 from clean_machine import PLAIN, things
 from dying_service import answers, dying_service
 from front_end import RECEIVES, RING_AT, SENDS, FrontEnd
+from pydantic import BaseModel
 from running_node import Command, kill_all, needs_a_node, wait_until
 from test_apply import BASE, HEAVIER, MORE, Traffic, planned
 from test_up_resumes import configuration, kill_switch, process
 
 from tailrace.errors import ExitCode
+from tailrace.node.api import Status, StatusChain, StatusFunction, StatusPort, StatusProcess, StatusReplica
 from tailrace.node.client import Client
 from tailrace.process.control import Control
 from tailrace.state.record import holding, peek
@@ -536,13 +538,37 @@ def test_who_may_not_is_told_so(command: Command) -> None:
 @pytest.mark.unsanitized
 def test_who_may_look_may_plan(command: Command) -> None:
     command("up", command.spec(PLAIN))
-    spec = command.spec(PLAIN.replace("first", "other"), "other.yaml")
+    spec = command.folder_for_sockets() / "other.yaml"  # where others may read
+    spec.write_text(PLAIN.replace("first", "other"))
+    spec.chmod(0o644)
     (command.state / "look.socket").chmod(0o660)
     os.chown(command.state / "look.socket", -1, 65534)
     look = ["setpriv", "--reuid=65534", "--regid=65534", "--clear-groups", command.program, "plan", spec]
     done = subprocess.run(look, capture_output=True, text=True, timeout=60, check=False, env=command.environment)
     assert done.returncode == ExitCode.DIFFERENT, done
     assert "function other" in done.stdout
+
+
+@pytest.mark.unsanitized
+def test_the_status_has_what_the_schema_says(command: Command) -> None:
+    def named(model: type[BaseModel]) -> set[str]:
+        return {field.alias or name for name, field in model.model_fields.items()}
+
+    assert set(command.status()) <= named(Status)
+    command("up", command.spec(PLAIN))
+    found = command.status()
+    assert set(found) == named(Status)
+    Status.model_validate(found)
+    (function,) = found["functions"]
+    rows: list[tuple[type[BaseModel], list[dict[str, Any]]]] = [
+        (StatusProcess, found["processes"]),
+        (StatusPort, found["ports"]),
+        (StatusChain, found["chains"]),
+        (StatusFunction, [function]),
+        (StatusReplica, function["replicas"]),
+    ]
+    for model, entries in rows:
+        assert entries and all(set(each) == named(model) for each in entries), model
 
 
 def test_a_client_that_hangs_up_does_not_cut_a_change_short(command: Command) -> None:

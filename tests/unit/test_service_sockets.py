@@ -23,6 +23,7 @@ from tailrace.node import api, client, server
 from tailrace.node.client import API, Client, NoService, Said, ask
 from tailrace.node.events import KINDS
 from tailrace.node.server import Call, Server
+from tailrace.process.control import ControlLost
 from tailrace.spec.source import Position, SpecError
 from tailrace.state.folder import LOOK, OPERATE
 
@@ -400,6 +401,20 @@ def test_an_event_says_what_the_schema_says() -> None:
     for kind, names in said.items():
         assert names <= set(KINDS[kind].details), kind
         assert not KINDS[kind].details.keys() - names or kind == "function.resized", kind
+
+
+@pytest.mark.parametrize(("mode", "group"), [(0o600, False), (0o660, True)])
+def test_who_may_not_use_a_socket_is_told_of_its_group_only_where_that_may(
+    tmp_path: Path, mode: int, group: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / OPERATE
+    path.touch()
+    path.chmod(mode)
+    monkeypatch.setattr(client.os, "access", lambda *_: False)
+    said = str(client._why_not(path, ControlLost("no")))
+    how = "run it with sudo" if os.geteuid() == 0 else "run it as its owner"
+    assert f"{path}: you may not use it; {how}" in said
+    assert ("or join its group" in said) is group
 
 
 def test_where_no_service_runs_there_is_none(tmp_path: Path) -> None:
