@@ -97,11 +97,13 @@ class PlugResult:
 
     @property
     def ratios(self) -> dict[str, float]:
-        """Of the medians: to a new instance, and of a machine's pool to hot-plug."""
+        """Of the medians: to a new instance, and of a machine's pool to hot-plug and to its `virsh setvcpus` alone."""
         times = self.times_ms
         found = {f"{name}_over_{RESTART}": times[name].median / times[RESTART].median for name in (PLUG, UNPLUG)}
         if hotplug.HOT_PLUG in times:
-            found["pool_over_hotplug"] = times[hotplug.POOL_PLUG].median / times[hotplug.HOT_PLUG].median
+            pool = times[hotplug.POOL_PLUG].median
+            found["pool_over_hotplug"] = pool / times[hotplug.HOT_PLUG].median
+            found["pool_over_setvcpus"] = pool / times[hotplug.SETVCPUS].median
         return found
 
     def document(self) -> dict[str, Any]:

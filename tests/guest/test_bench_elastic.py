@@ -63,3 +63,4 @@ def test_a_pool_beside_hot_plug(bench: Callable[..., dict[str, Any]]) -> None:
     assert len(machines) == 5 and all(each["count"] == 2 and each["min"] > 0 for each in machines.values())
     assert times["machine: hot-plug"]["min"] > times["machine: setvcpus alone"]["min"]
     assert result["ratios"]["pool_over_hotplug"] > 0
+    assert result["ratios"]["pool_over_setvcpus"] > result["ratios"]["pool_over_hotplug"]

@@ -256,10 +256,12 @@ def test_a_machines_pool_is_compared_with_hot_plug() -> None:
         hotplug.POOL_PLUG: [2.0],
         hotplug.POOL_UNPLUG: [1.0],
         hotplug.HOT_PLUG: [40.0],
+        hotplug.SETVCPUS: [8.0],
     }
     result = PlugResult(taken, Beside(1000.0, 100, 100, 0, 0, 0, 0, 0, 9.0), 0, (), {})
     document = result.document()
     assert document["ratios"]["pool_over_hotplug"] == 0.05
+    assert document["ratios"]["pool_over_setvcpus"] == 0.25
     assert document["published_ms"] == {"plug": 40.0, "unplug": 20.0}
     assert document["times_ms"]["machine: hot-plug"]["p99"] == 40.0
     assert PlugPlan(10, machine=True).total_seconds > PlugPlan(10).total_seconds
