@@ -46,8 +46,9 @@ def measure(setting: Setting, times: int, step: Callable[[float], None]) -> dict
     """How long each takes, in ms: of the pool so many times, and in between of hot-plug, at most MOST_TIMES. `step` is
     told how many seconds of it are done.
 
-    A pool's is from the call of libvirt until the thread is on its CPU, without what `function cpus` does around it; the plug by hot-plug until a program has run on the new
-    CPU, of which `setvcpus` is libvirt's part, and a question is what asking inside costs by itself. Raises Failure.
+    A pool's is from the call of libvirt until the thread is on its CPU, without what `function cpus` does around it;
+    the plug by hot-plug until a program has run on the new CPU, of which `setvcpus` is libvirt's part, and a question
+    is what asking inside costs by itself. Raises Failure.
     """
     taken: dict[str, list[float]] = {name: [] for name in (POOL_PLUG, POOL_UNPLUG, HOT_PLUG, SETVCPUS, QUESTION)}
     pool = (setting.cores.switch, setting.cores.load)

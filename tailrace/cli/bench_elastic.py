@@ -57,8 +57,8 @@ def plug(
     free for others. restart: a new instance in the function's place, which is what there is without that.
 
     With --machine, the virtual CPUs of a machine too, which has no ports. pool: until libvirt has moved the thread of a
-    virtual CPU to another CPU of the host, without the service's own work around it. hot-plug: until a program has run on a virtual CPU that was added (`virsh
-    setvcpus`) and brought up inside. Of the latter there are at most 14.
+    virtual CPU to another CPU of the host, without the service's own work around it. hot-plug: until a program has run
+    on a virtual CPU that was added (`virsh setvcpus`) and brought up inside. Of the latter there are at most 14.
 
     With --automatic, a function that has its CPUs by its load. take: from before the first frame of a burst until the
     function has another CPU. give back: from the end of the burst until it has given that back. Then frames come and
