@@ -8,16 +8,19 @@ from __future__ import annotations
 
 import math
 import random
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from statistics import median
 
-from tailrace.advise.machine import FACTS, Calibrated, Machine, Span, Value
-from tailrace.advise.model import SHORTEST, STACK, Cell, Limit, limits
+from tailrace.advise.machine import FACTS, LEAST, Calibrated, Machine, Span, Value
+from tailrace.advise.model import SHORTEST, STACK, Cell, Limit, limits, needs
 from tailrace.advise.table import Row
 
 _STEP, _LEAST_STEP = 0.3, 0.001
-_RESAMPLES, _SEED = 40, 1
+_RESAMPLES, _SEED = 200, 1
+_STARTS = (0.8, 1.25)
+"""Beside the fitted values, where each fit of the bootstrap starts: one that starts at a minimum may stay there."""
 _SQUARES, _FAR = 16, 0.1
 _NOTHING = 1e-3
 """Of cells that are 0 within their rounding, what the logarithm is taken of."""
@@ -56,19 +59,26 @@ def fit(machine: Machine, rows: Sequence[Row], source: str, *, resamples: int = 
     """The machine with the parameters that decide one of these rows fitted to them, from where they stand, and with
     the ends of their intervals."""
     names = _deciding(machine, rows)
-    values = _fitted(machine, rows, names)
+    values = _fitted(machine, Counter(rows), names, {})
     chance = random.Random(_SEED)
     spread: dict[str, list[float]] = {name: [] for name in names}
     for _ in range(resamples):
-        again = _fitted(machine.having(values), chance.choices(rows, k=len(rows)), names)
+        start = {name: values[name] * chance.uniform(*_STARTS) for name in names}
+        again = _fitted(machine, Counter(chance.choices(rows, k=len(rows))), names, start)
         for name in names:
             spread[name].append(again[name])
     parameters = dict(machine.parameters)
     for name in names:
-        ends = sorted(spread[name]) or [values[name]]
-        low, high = ends[int(0.025 * len(ends))], ends[min(int(0.975 * len(ends)), len(ends) - 1)]
+        low, high = _middle_95(spread[name] or [values[name]])
         parameters[name] = Value(value=_short(values[name]), source=source, low=_short(low), high=_short(high))
     return machine.model_copy(update={"calibrated": calibrated(rows), "parameters": parameters})
+
+
+def _middle_95(found: Sequence[float]) -> tuple[float, float]:
+    """Between which 95 % lie: as many are left out below as above."""
+    ordered = sorted(found)
+    out = int(0.025 * len(ordered))
+    return ordered[out], ordered[-1 - out]
 
 
 def calibrated(rows: Sequence[Row]) -> Calibrated:
@@ -94,7 +104,7 @@ def beyond(machine: Machine, cell: Cell) -> list[str]:
 
 
 def _short(value: float) -> float:
-    return float(f"{value:.4g}")
+    return float(f"{max(value, LEAST):.4g}")
 
 
 def _deciding(machine: Machine, rows: Sequence[Row]) -> list[str]:
@@ -116,32 +126,46 @@ def _mpps(machine: Machine, row: Row) -> float | None:
     return None if bottleneck is None else bottleneck.mpps
 
 
-def _fitted(machine: Machine, rows: Sequence[Row], names: Sequence[str]) -> dict[str, float]:
-    values = {name: machine[name] for name in names}
-    best, step = badness(machine.having(values), rows), _STEP
+def _fitted(
+    machine: Machine, rows: Mapping[Row, int], names: Sequence[str], start: Mapping[str, float]
+) -> dict[str, float]:
+    """The values of these parameters that fit the rows best, each of which counts so many times."""
+    at, weighted = machine.having(start), list(rows.items())
+    using = {name: [number for number, (row, _) in enumerate(weighted) if name in needs(row.cell)] for name in names}
+    bad = [times * _missed(at, row) for row, times in weighted]
+    step = _STEP
     while step > _LEAST_STEP:
         moved = False
         for name in names:
             for factor in (1 + step, 1 / (1 + step)):
-                tried = {**values, name: values[name] * factor}
-                bad = badness(machine.having(tried), rows)
-                if bad < best - 1e-12:
-                    values, best, moved = tried, bad, True
+                tried = at.having({name: at[name] * factor})
+                of = {number: weighted[number][1] * _missed(tried, weighted[number][0]) for number in using[name]}
+                if sum(of.values()) < sum(bad[number] for number in of) - 1e-12:
+                    at, moved = tried, True
+                    for number, each in of.items():
+                        bad[number] = each
         if not moved:
             step /= 2
-    return values
+    return {name: at[name] for name in names}
 
 
 def badness(machine: Machine, rows: Sequence[Row]) -> float:
-    """The sum of what predictions miss, as logarithms, and of their squares, by which a bad one counts more than two
-    that are half as bad. Beyond _FAR it grows as a line does (Huber, 1964): cells of one digit would rule the rest."""
-    bad = 0.0
-    for each in check(machine, rows):
-        if each.error > 0:
-            off = abs(math.log(max(each.predicted, _NOTHING) / max(each.row.measured, _NOTHING)))
-            near = min(off, _FAR)
-            bad += off + _SQUARES * near * (2 * off - near)
-    return bad
+    """The sum of what predictions miss."""
+    return sum(_missed(machine, row) for row in rows)
+
+
+def _missed(machine: Machine, row: Row) -> float:
+    """What a prediction misses, as a logarithm, and its square, by which a bad one counts more than two half as bad.
+    Beyond _FAR it grows as a line does (Huber, 1964): cells of one digit would rule the rest."""
+    bottleneck = predict(machine, row.cell)
+    if bottleneck is None:
+        return 0.0
+    predicted = row.predicted(bottleneck.mpps)
+    if row.error(predicted) == 0:
+        return 0.0
+    off = abs(math.log(max(predicted, _NOTHING) / max(row.measured, _NOTHING)))
+    near = min(off, _FAR)
+    return off + _SQUARES * near * (2 * off - near)
 
 
 def interpolated(row: Row, known: Sequence[Row]) -> float | None:

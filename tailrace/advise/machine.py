@@ -78,7 +78,8 @@ class Value(_Strict):
     value: Annotated[float, Field(ge=LEAST, le=MOST)]
     source: str
     low: float | None = None
-    """The ends of its 95 % interval by bootstrap, where it was fitted."""
+    """The ends of its 95 % interval by bootstrap, where it was fitted: 95 % of fits to cells drawn again lie between,
+    as many below as above."""
     high: float | None = None
 
 

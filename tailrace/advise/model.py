@@ -62,6 +62,12 @@ FED = ("vhost_ns", "vhost_byte_ns")
 BETWEEN = ("hop_ns", "hop_byte_ns")
 
 
+def needs(cell: Cell) -> Sequence[str]:
+    """The parameters that a cell's limits need, and that can be fitted to it; none of a cell without a model."""
+    of = _MODELLED.get((cell.traffic, cell.interface))
+    return () if of is None else of[1]
+
+
 def lacking(machine: Machine, cell: Cell) -> tuple[str, ...] | None:
     """The parameters that a cell's limits need and the machine has not; None of a cell that the model has none for."""
     of = _MODELLED.get((cell.traffic, cell.interface))

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from tailrace.advise.calibrate import beyond, check, choices, fit, interpolation_errors, middle, percentile
 from tailrace.advise.leave_out import leave_out
-from tailrace.advise.machine import PARAMETERS, read_machine
-from tailrace.advise.table import read_table
+from tailrace.advise.machine import PARAMETERS, Machine, read_machine
+from tailrace.advise.model import lacking
+from tailrace.advise.table import Row, read_table
 from tailrace.cli.output import print_json, print_line
 from tailrace.cli.table import PlainTable, print_table
 from tailrace.errors import Mistake
@@ -58,6 +60,7 @@ def validate_table(table: Path, calibrating: Path | None, of: Path | None, *, as
         ],
         "beyond": unique(beyond(machine, each.row.cell) for each in checked),
         "left_out": len(rows) - len(checked),
+        "why_left_out": [{"rows": count, "why": why} for why, count in _why_left_out(machine, rows).items()],
         "median_error": round(middle(errors), 5),
         "p95_error": round(percentile(errors, 0.95), 5),
         "interpolation_median_error": round(middle(baseline), 5) if baseline else None,
@@ -76,6 +79,27 @@ def validate_table(table: Path, calibrating: Path | None, of: Path | None, *, as
     return 0
 
 
+def _why_left_out(machine: Machine, rows: Sequence[Row]) -> dict[str, int]:
+    """Why rows have no prediction, and how many."""
+    found: Counter[str] = Counter()
+    for row in rows:
+        lacks = lacking(machine, row.cell)
+        if lacks is None:
+            found[f"the model has nothing for {row.cell.traffic} by {row.cell.interface}"] += 1
+        elif lacks:
+            found[f"{row.cell.traffic} by {row.cell.interface}: the machine lacks {', '.join(lacks)}"] += 1
+    return dict(found)
+
+
+def _say_left_out(why: Sequence[Mapping[str, Any]]) -> None:
+    for each in why:
+        print_line(f"Left out: {each['rows']} row{'' if each['rows'] == 1 else 's'}. {_capital(each['why'])}.")
+
+
+def _capital(text: str) -> str:
+    return text[:1].upper() + text[1:]
+
+
 def _show_validation(document: dict[str, Any]) -> None:
     table = PlainTable("traffic", "interface", "bytes", "functions", "measured", "predicted", "error", "bottleneck")
     for row in document["rows"]:
@@ -88,7 +112,8 @@ def _show_validation(document: dict[str, Any]) -> None:
         )  # fmt: skip
     print_table(table)
     if not document["rows"]:
-        print_line("The machine has no such interfaces: nothing can be predicted.")
+        print_line("Nothing of this table can be predicted.")
+        _say_left_out(document["why_left_out"])
         return
     half, p95 = document["interpolation_median_error"], document["interpolation_p95_error"]
     baseline = f"{100 * half:.1f} % and {100 * p95:.1f} %" if half is not None else "unknown, the cells are too few"
@@ -101,6 +126,7 @@ def _show_validation(document: dict[str, Any]) -> None:
             f"Best interface: right {document['right_choices']} of {document['choices']} times, where it was "
             f"measured to carry {100 * _GAP:.0f} % more than the next."
         )
+    _say_left_out(document["why_left_out"])
     say_beyond(document["beyond"])
 
 
@@ -110,8 +136,11 @@ def validate_left_out(table: Path, of: Path | None, *, as_json: bool) -> int:
     groups = leave_out(machine, rows)
     if not groups:
         raise Mistake(f"{table}: all cells have one size and one number of functions; expected others to fit to")
+    why = _why_left_out(machine, rows)
     document = {
         "machine": machine.name,
+        "left_out": sum(why.values()),
+        "why_left_out": [{"rows": count, "why": each} for each, count in why.items()],
         "groups": [
             {
                 "left_out": each.what,
@@ -163,3 +192,4 @@ def _show_left_out(document: dict[str, Any]) -> None:
             f"Cells that lie between others: median {percent(between['median_error'])}, 95th percentile "
             f"{percent(between['p95_error'])}; of two digits or more {percent(between['two_digits_p95_error'])}."
         )
+    _say_left_out(document["why_left_out"])

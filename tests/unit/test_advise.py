@@ -11,7 +11,7 @@ from xml.etree import ElementTree
 import pytest
 from typer.testing import CliRunner
 
-from tailrace.advise.calibrate import check, fit, interpolated, middle, percentile, predict, worker_machine
+from tailrace.advise.calibrate import _middle_95, check, fit, interpolated, middle, percentile, predict, worker_machine
 from tailrace.advise.chain import Chain, answers, assignments, changes, turning_points
 from tailrace.advise.learn import Learned, learn, of_switch, read_measured
 from tailrace.advise.machine import PARAMETERS, Machine, read_machine, show_machine
@@ -349,6 +349,30 @@ def test_the_command_validates_a_table(tmp_path: Path) -> None:
     (row,) = found["rows"]
     assert row["error"] < 0.05 and found["left_out"] == 1 and row["bottleneck"].startswith("the cores that copy")
     assert "Error: median" in advise("validate", path, "--calibrate", path)
+
+
+def test_rows_without_a_prediction_are_counted_with_the_reason(tmp_path: Path) -> None:
+    lines = ["east-west,virtio,64,2,1,1", "east-west,virtio,64,4,1,1", "north-south,sr-iov,64,1,1,1"]
+    path = table(tmp_path / "t.csv", *lines, "east-west,vhost-user,64,2,4.99,10.36")
+    mine = machine_file(tmp_path / "m.yaml", hop_ns=190, hop_byte_ns=0.1, card_mpps=30)
+    said = advise("validate", path, "--machine", mine)
+    assert "Left out: 2 rows. The model has nothing for east-west by virtio." in said
+    assert "Left out: 1 row. North-south by sr-iov: the machine lacks direct_ns, pcie_gbps, line_gbps." in said
+    found = json.loads(advise("validate", path, "--machine", mine, "--json"))
+    assert found["left_out"] == 3 and [each["rows"] for each in found["why_left_out"]] == [2, 1]
+    assert len(found["rows"]) == 1
+    said = advise("validate", table(tmp_path / "v.csv", *lines[:2]))
+    assert "Nothing of this table can be predicted.\nLeft out: 2 rows." in said
+
+
+def test_an_interval_leaves_out_as_many_below_as_above(tmp_path: Path) -> None:
+    """With cells of 10 % noise, made by 200 ns a hop: what made them is inside, and the ends are not the extremes."""
+    assert _middle_95([float(number) for number in range(200)]) == (5.0, 194.0)
+    assert _middle_95([3.0]) == (3.0, 3.0)
+    rows = [f"east-west,vhost-user,64,{n},1.0,{n * 5 * (0.9 if n % 2 else 1.1):.4f}" for n in range(2, 12)]
+    fitted = fit(PUBLISHED, read_table(table(tmp_path / "t.csv", *rows)), "a test").parameters["hop_ns"]
+    assert fitted.low is not None and fitted.high is not None
+    assert fitted.low < 200 < fitted.high and fitted.low < fitted.value < fitted.high
 
 
 def test_the_best_interface_is_counted_where_it_stands_out(tmp_path: Path) -> None:
