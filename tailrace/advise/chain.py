@@ -7,8 +7,10 @@ the switch's cores, are all at full load, and each has an equal part.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
+from typing import Literal
 
 from tailrace.advise.machine import PARAMETERS, Machine
 from tailrace.advise.model import (
@@ -25,6 +27,7 @@ from tailrace.advise.model import (
     pcie_ns,
     poller,
 )
+from tailrace.spec.traffic import IMIX_FRAMES, IMIX_WEIGHTS
 
 VHOST_USER, SR_IOV, HYBRID = "vhost-user", "sr-iov", "hybrid"
 INTERFACES = (VHOST_USER, SR_IOV, HYBRID)
@@ -37,6 +40,8 @@ WORKER, FUNCTION = ("worker_ns", "worker_byte_ns"), ("function_ns", "function_by
 SWITCH_CORES = "the switch's"
 """As the limit of Tailrace's own switch begins."""
 FRAMES = range(64, 1519)
+Frame = int | Literal["imix"]
+"""Bytes with FCS; or the mix of a spec's tests."""
 BOTH = 2
 """Ends of a chain."""
 _FURTHEST, _CLOSE, _BETTER = 10.0, 0.001, 1e-6
@@ -97,7 +102,25 @@ class Answer:
         return f"{HYBRID}, {self.by_card} of {self.inner} inner hops by the card"
 
 
-def answers(machine: Machine, chain: Chain, frame: int) -> list[Answer]:
+def sizes_of(frame: Frame) -> Sequence[int]:
+    """The sizes that are in a kind of frames."""
+    return IMIX_FRAMES if frame == "imix" else (frame,)
+
+
+def _over(frame: Frame, limits: Callable[[int], Iterable[Limit]]) -> list[Limit]:
+    """The limits of frames; of a mix each takes the time that its sizes take in turn."""
+    if frame != "imix":
+        return list(limits(frame))
+    return [
+        Limit(
+            same[0].name,
+            sum(IMIX_WEIGHTS) / sum(many / of.mpps for many, of in zip(IMIX_WEIGHTS, same, strict=True)),
+        )
+        for same in zip(*(list(limits(size)) for size in IMIX_FRAMES), strict=True)
+    ]
+
+
+def answers(machine: Machine, chain: Chain, frame: Frame) -> list[Answer]:
     """For each kind of interface that the machine has the best, best first."""
     found: dict[str, Answer] = {}
     for each in assignments(machine, chain, frame):
@@ -105,7 +128,7 @@ def answers(machine: Machine, chain: Chain, frame: int) -> list[Answer]:
     return list(found.values())
 
 
-def assignments(machine: Machine, chain: Chain, frame: int) -> list[Answer]:
+def assignments(machine: Machine, chain: Chain, frame: Frame) -> list[Answer]:
     """The assignments of kinds of interfaces to hops that can be the best, best first; of equal ones first that which a
     spec can say, then that which takes less of the card."""
     lacking = missing(machine, chain)
@@ -116,19 +139,20 @@ def assignments(machine: Machine, chain: Chain, frame: int) -> list[Answer]:
     return sorted(found, key=lambda each: (-each.mpps, not each.in_spec, each.by_card))
 
 
-def _of_kind(machine: Machine, chain: Chain, frame: int, interface: str) -> Iterator[Answer]:
-    def answer(limits: Iterable[Limit], by_card: int, in_spec: bool) -> Answer:
-        return Answer(interface, sorted(limits, key=lambda each: each.mpps), by_card, chain.inner, in_spec)
+def _of_kind(machine: Machine, chain: Chain, frame: Frame, interface: str) -> Iterator[Answer]:
+    def answer(limits: Callable[[int], Iterable[Limit]], by_card: int, in_spec: bool) -> Answer:
+        found = sorted(_over(frame, limits), key=lambda each: each.mpps)
+        return Answer(interface, found, by_card, chain.inner, in_spec)
 
     if interface == VHOST_USER:
-        yield answer(_switched(machine, chain, frame, None), 0, True)
+        yield answer(lambda size: _switched(machine, chain, size, None), 0, True)
     elif interface == SR_IOV and chain.ends == BOTH:
-        yield answer(_by_card(machine, chain, frame, chain.inner), chain.inner, False)
+        yield answer(lambda size: _by_card(machine, chain, size, chain.inner), chain.inner, False)
     elif interface == HYBRID and chain.ends and (most := _most_by_card(chain)) >= 0:
         sayable = _sayable(chain)
         for by_card in _worth_trying(machine, chain, frame, most, min(sayable, most)):
-            limits = [*_by_card(machine, chain, frame, by_card), *_switched(machine, chain, frame, by_card)]
-            yield answer(limits, by_card, by_card <= sayable)
+            both = partial(_hybrid, machine, chain, by_card=by_card)
+            yield answer(both, by_card, by_card <= sayable)
 
 
 def _most_by_card(chain: Chain) -> int:
@@ -143,13 +167,21 @@ def _sayable(chain: Chain) -> int:
     return max(free + 1, 0) // 2
 
 
-def _worth_trying(machine: Machine, chain: Chain, frame: int, most: int, sayable: int) -> list[int]:
+def _hybrid(machine: Machine, chain: Chain, frame: int, by_card: int) -> Iterator[Limit]:
+    yield from _by_card(machine, chain, frame, by_card)
+    yield from _switched(machine, chain, frame, by_card)
+
+
+def _worth_trying(machine: Machine, chain: Chain, frame: Frame, most: int, sayable: int) -> list[int]:
     """Numbers of hops by the card among which is the best, and the best up to what is sayable: with each more the card
     has more to do and the switch less, so it is where these two meet, found by halving."""
 
     def switch_is_ahead(by_card: int) -> bool:
-        card = min(each.mpps for each in _by_card(machine, chain, frame, by_card))
-        return min(each.mpps for each in _switched(machine, chain, frame, by_card)) >= card
+        card, switch = (
+            min(each.mpps for each in _over(frame, partial(of, machine, chain, by_card=by_card)))
+            for of in (_by_card, _switched)
+        )
+        return switch >= card
 
     low, high = 0, most
     while low < high:
@@ -217,7 +249,7 @@ def turning_points(machine: Machine, chain: Chain) -> list[tuple[int, Answer]]:
 class Turn:
     """What would make another kind of interface the best at one size of frame: one parameter, moved so far."""
 
-    frame: int
+    frame: Frame
     interface: str
     parameter: str
     unit: str
@@ -225,7 +257,7 @@ class Turn:
     value: float
 
 
-def changes(machine: Machine, chain: Chain, frame: int) -> list[Turn]:
+def changes(machine: Machine, chain: Chain, frame: Frame) -> list[Turn]:
     """The smallest change of a single parameter, up or down, that changes the answer; empty where none within a factor
     of 10 does, or there is one kind alone."""
     kinds = answers(machine, chain, frame)
@@ -242,7 +274,7 @@ def changes(machine: Machine, chain: Chain, frame: int) -> list[Turn]:
     return [nearest[1]] if nearest else []
 
 
-def _turning_factor(machine: Machine, chain: Chain, frame: int, name: str, way: int) -> float | None:
+def _turning_factor(machine: Machine, chain: Chain, frame: Frame, name: str, way: int) -> float | None:
     """By how much the parameter is to be multiplied (way 1) or divided (-1) until another kind is the best. Limits are
     monotonic in each parameter, so the turn is found by halving."""
     best = answers(machine, chain, frame)[0].interface

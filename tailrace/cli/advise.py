@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import typer
 from typer.core import TyperGroup
@@ -14,10 +14,12 @@ from tailrace.advise.chain import (
     FRAMES,
     SR_IOV,
     Chain,
+    Frame,
     answers,
     assignments,
     changes,
     missing,
+    sizes_of,
     turning_points,
     unbounded,
 )
@@ -36,8 +38,11 @@ from tailrace.cli.table import PlainTable, print_table
 from tailrace.errors import Mistake
 from tailrace.report.advice import draw
 from tailrace.spec.load import load_located
+from tailrace.spec.model import Spec
+from tailrace.spec.traffic import IMIX_MEAN
 
 _FRAMES = "64,256,1518"
+IMIX: Literal["imix"] = "imix"
 _BINDING = "The rates are bounds: nothing else on the machine is taken into account."
 
 
@@ -67,7 +72,13 @@ MachineOption = Annotated[
 def spec(
     spec: Annotated[Path, typer.Argument(metavar="SPEC", help="A spec.", autocompletion=complete.spec)],
     machine: MachineOption = None,
-    frames: Annotated[str, typer.Option(metavar="LIST", help="Frame sizes with FCS.")] = _FRAMES,
+    frames: Annotated[
+        str | None,
+        typer.Option(
+            metavar="LIST",
+            help=f"Frame sizes with FCS, and imix: 64,imix. Default: those of the spec's tests, or {_FRAMES}.",
+        ),
+    ] = None,
     learn: Annotated[
         list[Path] | None,
         typer.Option(
@@ -186,15 +197,20 @@ def chains(
     raise typer.Exit(run_command(lambda: compare_chains(benches, machine, as_json=as_json)))
 
 
-def _frames(text: str) -> list[int]:
-    try:
-        found = [int(word) for word in text.split(",")]
-    except ValueError:
-        found = [0]
+def _frames(text: str) -> list[Frame]:
     least, most = FRAME_SIZES
-    if not all(least <= frame <= most for frame in found):
-        raise Mistake(f"--frames {text}: expected sizes from {least} to {most}, such as {_FRAMES}")
+    found: list[Frame] = []
+    for word in text.split(","):
+        if word != IMIX and not (word.isascii() and word.isdigit() and len(word) < 9 and least <= int(word) <= most):
+            raise Mistake(f"--frames {text}: expected sizes from {least} to {most}, or {IMIX}, such as {_FRAMES}")
+        found.append(IMIX if word == IMIX else int(word))
     return list(dict.fromkeys(found))
+
+
+def _frames_of(asked: Spec) -> list[Frame]:
+    """Those of the spec's tests; captures have none that are known."""
+    tests = [test.settings for test in asked.tests]
+    return list(dict.fromkeys(frame for each in tests if each.pcap is None for frame in each.frames))
 
 
 @dataclass(frozen=True)
@@ -202,7 +218,7 @@ class AdviseOptions:
     """How `tailrace advise SPEC` was asked."""
 
     machine: Path | None
-    frames: str
+    frames: str | None
     learn: tuple[Path, ...]
     chart: Path | None
     output: Path | None
@@ -210,11 +226,12 @@ class AdviseOptions:
 
 
 def _advise(path: Path, options: AdviseOptions, *, as_json: bool) -> int:
-    sizes = _frames(options.frames)
+    given = None if options.frames is None else _frames(options.frames)
     machine = UNKNOWN if options.learn and options.machine is None else read_machine(options.machine)
     if options.output and not options.learn:
         raise Mistake("--output keeps what --learn finds; expected --learn RUN too")
     asked, document = load_located(path)
+    sizes = given or _frames_of(asked) or _frames(_FRAMES)
     chains = chains_of(asked, on_card=options.on_card)
     if not chains:
         raise document.mistake(("chains",), "no chain leads through a function; expected one to advise on")
@@ -250,7 +267,7 @@ def _advise(path: Path, options: AdviseOptions, *, as_json: bool) -> int:
     return 0
 
 
-def _advice(machine: Machine, name: str, chain: Chain, sizes: list[int]) -> dict[str, Any]:
+def _advice(machine: Machine, name: str, chain: Chain, sizes: list[Frame]) -> dict[str, Any]:
     return {
         "chain": name,
         "functions": chain.functions,
@@ -259,26 +276,40 @@ def _advice(machine: Machine, name: str, chain: Chain, sizes: list[int]) -> dict
         "chains_by_switch": chain.beside,
         "rows": [
             {
-                "frame_bytes": size,
+                "frames": size,
+                "frame_bytes": round(_mean(size), 1) if size == IMIX else size,
                 "interface": each.interface,
                 "inner_hops_by_card": each.by_card,
                 "in_spec": each.in_spec,
                 "assignment": each.words,
                 "predicted_mpps": round(each.mpps, 4),
-                "predicted_gbps": round(each.mpps * 8 * (size - FCS) / 1e3, 3),
+                "predicted_gbps": round(each.mpps * 8 * (_mean(size) - FCS) / 1e3, 3),
                 "bottleneck": each.bottleneck.name,
-                "extrapolated": bool(machine.calibrated.beyond(size, chain.functions)),
+                "extrapolated": bool(_beyond(machine, chain, [size])),
             }
             for size in sizes
             for each in answers(machine, chain, size)
         ],
         "recommended": list(_recommended(machine, chain)),
         "changes": [asdict(each) for size in sizes for each in changes(machine, chain, size)],
-        "beyond": unique(machine.calibrated.beyond(size, chain.functions) for size in sizes),
+        "beyond": _beyond(machine, chain, sizes),
         "hint": _hint(machine, chain),
         "missing": {kind: list(names) for kind, names in missing(machine, chain).items()},
         "without": {limit: list(names) for limit, names in unbounded(machine, chain).items()},
     }
+
+
+def _mean(frame: Frame) -> float:
+    """Bytes of a frame with FCS."""
+    return IMIX_MEAN if frame == IMIX else frame
+
+
+def _beyond(machine: Machine, chain: Chain, frames: Sequence[Frame]) -> list[str]:
+    return unique(machine.calibrated.beyond(size, chain.functions) for frame in frames for size in sizes_of(frame))
+
+
+def _shown(frame: Frame) -> str:
+    return IMIX if frame == IMIX else f"{frame} B"
 
 
 def _hint(machine: Machine, chain: Chain) -> str | None:
@@ -357,7 +388,7 @@ def _show_chain(chain: dict[str, Any]) -> None:
     table = PlainTable("frame", "interface", "Mpps", "Gbit/s", "bottleneck")
     for row in chain["rows"]:
         table.add_row(
-            f"{row['frame_bytes']} B", row["assignment"], f"{row['predicted_mpps']:.3g}",
+            _shown(row["frames"]), row["assignment"], f"{row['predicted_mpps']:.3g}",
             f"{row['predicted_gbps']:.3g}", row["bottleneck"],
         )  # fmt: skip
     if chain["rows"]:
@@ -383,8 +414,8 @@ def _show_choice(chain: dict[str, Any]) -> None:
     for each in chain["changes"]:
         side = "more" if each["value"] > each["now"] else "less"
         print_line(
-            f"{each['frame']} B: {each['interface']} would be better if {each['parameter']} were {each['value']:.3g} "
-            f"{each['unit']} or {side}; it is {each['now']:.3g}."
+            f"{_shown(each['frame'])}: {each['interface']} would be better if {each['parameter']} were "
+            f"{each['value']:.3g} {each['unit']} or {side}; it is {each['now']:.3g}."
         )
 
 

@@ -602,8 +602,33 @@ def test_a_function_bounds_what_passes_through_it() -> None:
     assert answer.bottleneck.name == "the functions' cores" and answer.mpps == pytest.approx(20)
 
 
-def test_frames_that_are_none_are_refused() -> None:
-    assert "--frames 63" in advise(REPOSITORY / "examples/chain.yaml", "--frames", "63", status=2)
+@pytest.mark.parametrize("words", ["63", "64,", "9001", "imax", "6_4", "9" * 5000])
+def test_frames_that_are_none_are_refused(words: str) -> None:
+    assert f"--frames {words}" in advise(REPOSITORY / "examples/chain.yaml", "--frames", words, status=2)
+
+
+def test_a_mix_takes_the_time_of_its_sizes() -> None:
+    here = worker_machine("here", [(64, 20.0), (1518, 165.4)], "me")
+    (answer,) = answers(here, Chain(1, 1, 0), "imix")
+    times = [20.0, 20 + 0.1 * (570 - 64), 165.4]
+    assert answer.mpps == pytest.approx(1e3 / (2 * (7 * times[0] + 4 * times[1] + times[2]) / 12))
+    every = {each.interface: each for each in answers(PUBLISHED, Chain(3, 1, 2), "imix")}
+    assert set(every) == {"vhost-user", "sr-iov", "hybrid"}
+    rows = json.loads(advise(REPOSITORY / "examples/chain.yaml", "--frames", "imix,64", "--json"))["chains"][0]["rows"]
+    assert [(row["frames"], row["frame_bytes"]) for row in rows] == [("imix", 353.8), (64, 64)]
+
+
+def test_the_frames_of_a_specs_tests_are_those_that_are_asked_for(tmp_path: Path) -> None:
+    def asked(spec: Path) -> list[Any]:
+        (chain,) = json.loads(advise(spec, "--json"))["chains"]
+        return [row["frames"] for row in chain["rows"]]
+
+    assert asked(REPOSITORY / "examples/chain.yaml") == [64, 256, "imix", 1518]
+    text = "functions: {a: skeleton}\nchains: {c: [tester.a, a, tester.b]}\n"
+    (tmp_path / "s.yaml").write_text(text)
+    assert asked(tmp_path / "s.yaml") == [64, 256, 1518]
+    (tmp_path / "s.yaml").write_text(text + "tests: [{latency: {frames: 512}}, {soak: {frames: [imix]}}]\n")
+    assert asked(tmp_path / "s.yaml") == [512, "imix"]
 
 
 def test_the_shipped_machine_is_whole() -> None:
