@@ -35,10 +35,12 @@ from tailrace.cli.advise_validate import say_beyond, unique, validate_left_out, 
 from tailrace.cli.options import JsonOption
 from tailrace.cli.output import note, print_json, print_line, run_command
 from tailrace.cli.table import PlainTable, print_table
-from tailrace.errors import Mistake
+from tailrace.errors import Mistake, TailraceError
+from tailrace.plan.make import make_plan
 from tailrace.report.advice import draw
 from tailrace.spec.load import load_located
 from tailrace.spec.model import Spec
+from tailrace.spec.position import Document
 from tailrace.spec.traffic import IMIX_MEAN
 
 _FRAMES = "64,256,1518"
@@ -253,10 +255,14 @@ def _advise(path: Path, options: AdviseOptions, *, as_json: bool) -> int:
             "left_out": [{"what": what, "why": why} for what, why in learned.left_out],
         },
     }
+    if options.machine is not None or options.learn:
+        found["oversubscribed"] = _oversubscribed(asked, document, path)
     if as_json:
         print_json(found)
         return 0
     print_line(f"Machine: {machine.name}")
+    if found.get("oversubscribed"):
+        print_line(f"On this host: {found['oversubscribed']} The rates are of a core for each.")
     for each in found["chains"]:
         _show_chain(each)
     if options.learn:
@@ -265,6 +271,16 @@ def _advise(path: Path, options: AdviseOptions, *, as_json: bool) -> int:
         note("this is the machine of the published tables; for this one: `tailrace advise calibrate`")
     print_line(_BINDING)
     return 0
+
+
+def _oversubscribed(asked: Spec, document: Document, path: Path) -> str | None:
+    """What `up` would say of this host's CPUs, where they are fewer than what polls; None where they suffice, or where
+    the spec cannot be brought up here anyway."""
+    try:
+        placement = make_plan(asked, document=document, folder=path.parent).placement
+    except TailraceError:
+        return None
+    return placement.headline if placement.oversubscribed else None
 
 
 def _advice(machine: Machine, name: str, chain: Chain, sizes: list[Frame]) -> dict[str, Any]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 from pathlib import Path
 from typing import Any
@@ -757,6 +758,17 @@ def test_a_report_has_what_was_predicted_beside_what_was_measured(tmp_path: Path
     assert "Prediction and measurement" not in page.read_text()
     assert "expected --machine without it" in report(run, "--csv", "--machine", kept, status=2)
     assert "nowhere.yaml" in report(run, "--machine", "nowhere.yaml", status=2)
+
+
+def test_more_pollers_than_cpus_are_said_as_up_says_it(tmp_path: Path) -> None:
+    cpus = max(os.sched_getaffinity(0)) + 1
+    names = [f"f{number}" for number in range(cpus)]
+    spec = {"functions": dict.fromkeys(names, "skeleton"), "chains": {"c": ["tester.a", *names, "tester.b"]}}
+    (tmp_path / "s.yaml").write_text(json.dumps(spec))
+    mine = machine_file(tmp_path / "m.yaml", worker_ns=50, worker_byte_ns=0.1)
+    said = advise(tmp_path / "s.yaml", "--machine", mine)
+    assert "On this host: Oversubscribed: " in said and "The rates are of a core for each." in said
+    assert "Oversubscribed" not in advise(tmp_path / "s.yaml"), "the published machine is not this host"
 
 
 def test_what_would_change_the_answer_does() -> None:
