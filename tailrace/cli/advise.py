@@ -163,6 +163,12 @@ def calibrate(
             help="How far the two cores were from each other: near or far, or siblings. Default: what was most often.",
         ),
     ] = None,
+    card: Annotated[
+        str | None,
+        typer.Option(
+            metavar="NAME", help="The card whose link and PCIe the file has too. Default: the only one there is."
+        ),
+    ] = None,
     as_json: JsonOption = False,
 ) -> None:
     """Make the parameters of this machine from what one hop costs here.
@@ -174,8 +180,10 @@ def calibrate(
 
     On virtual machines the two cores may be near each other at one moment and far at the next, and a hop then takes
     three times as long. Results say which pairs were measured at which distance; one machine's file is of one distance.
+
+    Where this machine has a card, the file has the rate of its link and what PCIe leaves (line_gbps, pcie_gbps).
     """
-    raise typer.Exit(run_command(lambda: calibrate_machine(benches, output, distance, as_json=as_json)))
+    raise typer.Exit(run_command(lambda: calibrate_machine(benches, output, distance, card, as_json=as_json)))
 
 
 @app.command()

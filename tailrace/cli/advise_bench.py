@@ -11,11 +11,13 @@ from typing import Any
 
 from tailrace.advise.calibrate import worker_machine
 from tailrace.advise.chain import WORKER, circle
-from tailrace.advise.machine import DISTANCES, Machine, read_machine, show_machine
+from tailrace.advise.machine import DISTANCES, PARAMETERS, Machine, read_machine, show_machine
+from tailrace.advise.of_card import card_parameters
 from tailrace.advise.table import FRAME_SIZES, MOST_FUNCTIONS
 from tailrace.cli.output import print_json, print_line
 from tailrace.cli.table import PlainTable, print_table
 from tailrace.errors import Mistake
+from tailrace.kernel.tree import Tree
 
 _SWITCH_BOUND = 0.95
 """Of the time of the switch's core, from which on that was the limit, and not the functions'."""
@@ -94,8 +96,11 @@ def _within(of: Mapping[str, Any], name: str, least: float, most: float) -> floa
     return float(value)
 
 
-def calibrate_machine(benches: Sequence[Path], output: Path, distance: str | None, *, as_json: bool) -> int:
+def calibrate_machine(
+    benches: Sequence[Path], output: Path, distance: str | None, card: str | None, *, as_json: bool
+) -> int:
     """Writes the file of a machine. Returns 0. Raises Mistake."""
+    of_card = card_parameters(Tree(), card)
     if distance not in (None, *DISTANCES):
         raise Mistake(f"--distance {distance}: expected {', '.join(DISTANCES)}")
     known: dict[str | None, dict[int, _Bench]] = {}
@@ -113,7 +118,7 @@ def calibrate_machine(benches: Sequence[Path], output: Path, distance: str | Non
     at_most = [(frame, 1e3 / each.mpps) for frame, each in found.items() if each.busy >= _SWITCH_BOUND]
     name = f"{next(iter(found.values())).cpu}, Tailrace" + (f", cores {which}" if which else "")
     machine = worker_machine(name, hops, "bench hop", functions, at_most)
-    machine = machine.model_copy(update={"distance": which})
+    machine = machine.model_copy(update={"distance": which, "parameters": {**machine.parameters, **of_card.values}})
     write_text(output, show_machine(machine))
     if as_json:
         print_json(machine.model_dump(exclude_none=True))
@@ -129,6 +134,10 @@ def calibrate_machine(benches: Sequence[Path], output: Path, distance: str | Non
     if at_most:
         of = "; ".join(f"{time:.3g} ns at {frame} B" for frame, time in sorted(at_most))
         print_line(f"Functions took no more than {of}, where the switch was the limit.")
+    for name, value in of_card.values.items():
+        print_line(f"{name}: {value.value:g} {PARAMETERS[name].unit}, {value.source}.")
+    if of_card.note:
+        print_line(f"Of a card: {of_card.note}.")
     return 0
 
 

@@ -10,6 +10,8 @@ from typing import Any
 from xml.etree import ElementTree
 
 import pytest
+from machines import make
+from sriov_kernel import add_card
 from typer.testing import CliRunner
 
 from tailrace.advise.calibrate import _middle_95, check, fit, interpolated, middle, percentile, predict, worker_machine
@@ -17,10 +19,12 @@ from tailrace.advise.chain import Chain, answers, assignments, changes, turning_
 from tailrace.advise.learn import Learned, learn, of_switch, read_measured
 from tailrace.advise.machine import PARAMETERS, Machine, read_machine, show_machine
 from tailrace.advise.model import Cell, Interface, Traffic, direct_mpps, limits, line_mpps, pcie_ns, poller
+from tailrace.advise.of_card import card_parameters
 from tailrace.advise.of_spec import chains_of
 from tailrace.advise.table import COLUMNS, read_table
 from tailrace.cli.main import app
 from tailrace.errors import Mistake
+from tailrace.kernel.tree import Tree
 from tailrace.resources.pcie_link import AROUND, USUAL_PAYLOAD, PcieLink
 from tailrace.results import RunFolder
 from tailrace.results.findings import ThroughputFinding
@@ -769,6 +773,20 @@ def test_more_pollers_than_cpus_are_said_as_up_says_it(tmp_path: Path) -> None:
     said = advise(tmp_path / "s.yaml", "--machine", mine)
     assert "On this host: Oversubscribed: " in said and "The rates are of a core for each." in said
     assert "Oversubscribed" not in advise(tmp_path / "s.yaml"), "the published machine is not this host"
+
+
+def test_a_card_gives_what_linux_knows_of_it(tmp_path: Path) -> None:
+    """A link of 8 GT/s × 8 leaves 57.9 Gbit/s (SIGCOMM 2018), of which the model takes the packets' headers itself."""
+    assert "no card" in (card_parameters(Tree(tmp_path), None).note or "")
+    with pytest.raises(Mistake, match=r"--card eth9: no such network card; .*: none"):
+        card_parameters(Tree(tmp_path), "eth9")
+    add_card(tmp_path)
+    for name in (None, "ens1f0", "0000:3b:00.0"):
+        found = card_parameters(Tree(tmp_path), name).values
+        assert {each: value.value for each, value in found.items()} == {"line_gbps": 25.0, "pcie_gbps": 57.93}
+        assert "ens1f0" in found["line_gbps"].source and "PCIe 8 GT/s × 8 of ens1f0" in found["pcie_gbps"].source
+    make(tmp_path, {"/sys/class/net/ens1f0/speed": "-1"})
+    assert set(card_parameters(Tree(tmp_path), None).values) == {"pcie_gbps"}
 
 
 def test_what_would_change_the_answer_does() -> None:
