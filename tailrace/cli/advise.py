@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -53,6 +54,9 @@ class _SpecFirst(TyperGroup):
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
         if args and args[0] not in self.commands:
+            near = difflib.get_close_matches(args[0], self.commands, 1)
+            if near and not args[0].startswith("-") and not Path(args[0]).exists():
+                ctx.fail(f"{args[0]}: no such command, nor a spec; did you mean {near[0]}?")
             args = ["spec", *args]
         return super().resolve_command(ctx, args)
 

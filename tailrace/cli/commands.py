@@ -188,8 +188,12 @@ def override(test: Traffic, changes: Mapping[str, str | None]) -> Traffic:
     except ValidationError as error:
         first = error.errors()[0]
         key = str(first["loc"][0]).replace("_", "-") if first["loc"] else ""
+        given_words = first["input"]
+        shown = ",".join(map(str, given_words)) if isinstance(given_words, list) else repr(given_words)
         expected = first["msg"].removeprefix("Input should be ")
-        what = f"{first['input']!r} is not possible; expected {expected}"
+        if first["type"] == "too_long":
+            expected = f"at most {first['ctx']['max_length']}"
+        what = f"{shown} is not possible; expected {expected}"
         if first["type"] == "value_error":
             what = str(first["ctx"]["error"])
         raise Mistake(f"--{key.replace('_', '-')}: {what}" if key else what) from None

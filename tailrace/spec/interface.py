@@ -31,7 +31,10 @@ def _interface(value: Any) -> str:
         return f"pci:{address.lower()}"
     if isinstance(address, dict) or (isinstance(address, str) and "/" in address):
         return _function(address).uri
-    expected = f"expected {', '.join(WORDS)} or {{{_PASSTHROUGH}: 0000:3b:00.0}}"
+    expected = (
+        f"expected {', '.join(WORDS)}, {{{_PASSTHROUGH}: 0000:3b:00.0}}, or {{{_PASSTHROUGH}: CARD/NUMBER}} such as "
+        f"{{{_PASSTHROUGH}: ens1f0/0}}"
+    )
     raise ValueError(f"{units.shown(value)} is no interface; {expected}")
 
 

@@ -255,6 +255,10 @@ def _explain(document: Document, details: ErrorDetails) -> SpecError:
             position = document.key(written)
         what, words = NAMES[details["ctx"]["pattern"]]
         message = f"{details['input']!r} cannot be a {what}; expected {words}"
+    elif details["loc"][-1] == "[key]":
+        position = document.key(written)
+        words = "a port's number, such as 0" if "failover" in location else _expected(details, ())
+        message = f"{details['input']!r} is a key of {_shown(written[:-1])}; expected {words}"
     elif kind == "string_type" and document.texts.get(written):
         text = document.texts[written]
         message = f"{text} in {_shown(written)} is {value} to YAML, and no text; expected it in quotes, as '{text}'"

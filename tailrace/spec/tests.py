@@ -300,6 +300,12 @@ class Matrix(Traffic):
         description="of each cell's measured trial; of each transfer between stacks, rounded up to whole seconds",
     )
 
+    @model_validator(mode="after")
+    def _outside_of_cards(self) -> Matrix:
+        if self.outside and not self.card:
+            raise ValueError("outside is the far end of each card's cable; expected card beside it")
+        return self
+
 
 NeighbourName = Literal["cpu", "cache", "memory", "disk", "vnf"]
 

@@ -789,6 +789,12 @@ def test_a_card_gives_what_linux_knows_of_it(tmp_path: Path) -> None:
     assert set(card_parameters(Tree(tmp_path), None).values) == {"pcie_gbps"}
 
 
+def test_a_misspelt_command_is_no_spec() -> None:
+    said = advise("validat", "t.csv", status=2)
+    assert "validat: no such command, nor a spec; did you mean validate?" in said
+    assert "nowhere.yaml" in advise("nowhere.yaml", status=2)
+
+
 def test_what_would_change_the_answer_does() -> None:
     chain = Chain(2, 1, 2)
     for frame in (64, 1518):

@@ -366,3 +366,10 @@ def test_both_nodes_have_the_address_and_either_may_have_no_function() -> None:
     assert found(here, there) == []
     ((kind, text),) = found(here, THERE)
     assert kind == "device" and f"failover is 0 ({MAC}) here and none there" in text
+
+
+def test_a_key_that_is_no_ports_number_is_said() -> None:
+    text = SPEC.replace("failover: {0:", "failover: {x:")
+    assert text != SPEC
+    with pytest.raises(Mistake, match=r"'x' is a key of functions\.fw\.failover; expected a port's number, such as 0"):
+        parse_located(text, "spec.yaml")

@@ -441,3 +441,15 @@ def test_a_dry_run_says_what_there_is_and_why_not_the_rest(tmp_path: Path, monke
     assert re.search(r"direct +vhost-user +1 +VV", said)
     assert re.search(r"1 +card: no card is named; expected --card NAME", said)
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"card": "a,b,c"}, "--card: a,b,c is not possible; expected at most 2"),
+        ({"outside": "a"}, "outside is the far end of each card's cable; expected card beside it"),
+    ],
+)
+def test_cards_that_do_not_fit_are_refused(options: dict[str, str], words: str) -> None:
+    with pytest.raises(Mistake, match=words):
+        commands.override(Matrix(), options)

@@ -161,7 +161,7 @@ WRONG = {
     "a kind of interface that there is not": (
         "functions: {a: {kind: skeleton, runs: machine, interface: e1000}}\n" + CHAIN,
         "s.yaml:1:59: functions.a.interface: 'e1000' is no interface",
-        "expected vhost-user, virtio, e1000e, vmxnet3 or {passthrough: 0000:3b:00.0}",
+        "expected vhost-user, virtio, e1000e, vmxnet3, {passthrough: 0000:3b:00.0}, or {passthrough: CARD/NUMBER}",
     ),
     "a device without its address": (
         "functions: {a: {kind: skeleton, runs: machine, interface: [virtio, {passthrough: 3b:00.0}]}}\n" + CHAIN,
