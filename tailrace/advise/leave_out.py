@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import cycle
 
-from tailrace.advise.calibrate import Checked, badness, beyond, check, fit, interpolation_errors
+from tailrace.advise.calibrate import Checked, badness, beyond, check, fit, interpolated, interpolation_errors
 from tailrace.advise.machine import FACTS, Machine
 from tailrace.advise.model import STACK
 from tailrace.advise.table import Row
@@ -26,6 +26,8 @@ class LeftOut:
     cells: Sequence[Checked]
     interpolation: Sequence[float]
     """The errors of an interpolation of the others."""
+    both: Sequence[tuple[float, float]]
+    """The model's error and the interpolation's, of each cell that both say something of."""
 
     def errors(self, *, precise: bool = False, within: bool = False) -> list[float]:
         """Of all cells; or of those alone whose rounding is a small part of them; or that lie between the others."""
@@ -57,7 +59,10 @@ def leave_out(machine: Machine, rows: Sequence[Row]) -> list[LeftOut]:
 
 def _left_out(machine: Machine, what: str, left: Sequence[Row], known: Sequence[Row]) -> LeftOut:
     found = min((fit(start, known, what, resamples=0) for start in _starts(machine)), key=lambda of: badness(of, known))
-    return LeftOut(what, found, check(found, left), interpolation_errors(left, known))
+    cells = check(found, left)
+    values = ((each, interpolated(each.row, known)) for each in cells)
+    both = [(each.error, each.row.error(value)) for each, value in values if value is not None]
+    return LeftOut(what, found, cells, interpolation_errors(left, known), both)
 
 
 def _starts(machine: Machine) -> list[Machine]:

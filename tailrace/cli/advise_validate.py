@@ -153,6 +153,7 @@ def validate_left_out(table: Path, of: Path | None, *, as_json: bool) -> int:
             }
             for each in groups
         ],
+        "both": _both([pair for each in groups for pair in each.both]),
         "between": {
             "median_error": _rounded(middle, [error for each in groups for error in each.errors(within=True)]),
             "p95_error": _rounded(_p95, [error for each in groups for error in each.errors(within=True)]),
@@ -166,6 +167,20 @@ def validate_left_out(table: Path, of: Path | None, *, as_json: bool) -> int:
         return 0
     _show_left_out(document)
     return 0
+
+
+def _both(pairs: Sequence[tuple[float, float]]) -> dict[str, Any]:
+    """Of cells that the model and an interpolation predict from the same others: how far each is off."""
+    model, line = [each for each, _ in pairs], [each for _, each in pairs]
+    return {
+        "cells": len(pairs),
+        "median_error": _rounded(middle, model),
+        "p95_error": _rounded(_p95, model),
+        "interpolation_median_error": _rounded(middle, line),
+        "interpolation_p95_error": _rounded(_p95, line),
+        "model_nearer": sum(one < other for one, other in pairs),
+        "interpolation_nearer": sum(one > other for one, other in pairs),
+    }
 
 
 def _p95(errors: Sequence[float]) -> float:
@@ -186,6 +201,14 @@ def _show_left_out(document: dict[str, Any]) -> None:
         figures = [percent(value) for name, value in each.items() if name.endswith("_error")]
         table.add_row(each["left_out"], str(each["cells"]), *figures)
     print_table(table)
+    both = document["both"]
+    if both["cells"]:
+        print_line(
+            f"Of the {both['cells']} cells that both predict from the same others: the model median "
+            f"{percent(both['median_error'])}, 95th percentile {percent(both['p95_error'])}, an interpolation "
+            f"{percent(both['interpolation_median_error'])} and {percent(both['interpolation_p95_error'])}; the model "
+            f"is nearer {both['model_nearer']} times, the interpolation {both['interpolation_nearer']}."
+        )
     between = document["between"]
     if between["median_error"] is not None:
         print_line(

@@ -410,6 +410,9 @@ def test_cells_that_are_left_out_are_predicted_by_the_others(tmp_path: Path) -> 
     ]  # fmt: skip
     assert all(each["cells"] == 6 for each in found["groups"])
     assert found["between"]["p95_error"] < 0.01
+    both = found["both"]
+    assert both["cells"] == 36 and both["median_error"] < both["interpolation_median_error"]
+    assert both["model_nearer"] + both["interpolation_nearer"] <= 36
     said = advise("validate", path, "--leave-out")
     assert "Cells that lie between others: median 0." in said
     assert "expected no --calibrate" in advise("validate", path, "--leave-out", "--calibrate", path, status=2)
