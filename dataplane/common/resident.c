@@ -3,6 +3,7 @@
 #include <string.h>
 #include <sys/mman.h>
 
+#include "common/mapping.h"
 #include "common/resident.h"
 
 enum { LARGE_PAGE = 2 << 20 };
@@ -19,7 +20,7 @@ void *resident_zeros(size_t size)
 	 */
 	(void)madvise(memory, size, size >= LARGE_PAGE ? MADV_HUGEPAGE : MADV_NOHUGEPAGE);
 	/* MAP_POPULATE would leave out silently what there is no memory for. */
-	if (madvise(memory, size, MADV_POPULATE_WRITE) == 0)
+	if (mapping_populate(memory, size, MAPPING_PAGE) == 0)
 		return memory;
 	if (errno == EINVAL) { /* a kernel before 5.14 */
 		memset(memory, 0, size);
@@ -31,9 +32,6 @@ void *resident_zeros(size_t size)
 
 void resident_free(void *memory, size_t size)
 {
-	const int error = errno;
-
 	if (memory != NULL)
-		munmap(memory, size);
-	errno = error;
+		mapping_end(memory, size, MAPPING_PAGE);
 }

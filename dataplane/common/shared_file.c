@@ -5,6 +5,7 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
+#include "common/mapping.h"
 #include "common/shared_file.h"
 
 /* Returns the name, or NULL with errno set. */
@@ -23,7 +24,7 @@ void *shared_file_map(int fd, size_t size)
 	if (memory == MAP_FAILED)
 		return NULL;
 	/* MAP_POPULATE would only read, and each page's first write still fault.  That it may do so is no failure. */
-	(void)madvise(memory, size, MADV_POPULATE_WRITE);
+	(void)mapping_populate(memory, size, MAPPING_PAGE);
 	return memory;
 }
 

@@ -49,7 +49,7 @@ static struct guest guest;
 static struct queue_counters counters[PAIRS];
 static int files[FILES];
 static uint64_t later; /* milliseconds that have passed in the input */
-static long mapped;    /* mappings that are there */
+static long mapped;    /* bytes that are there */
 
 /* ------- what is not real, or counted (the linker puts these in the place of the others) ------- */
 
@@ -91,7 +91,7 @@ void *__wrap_mmap64(void *address, size_t length, int protection, int flags, int
 {
 	void *at = __real_mmap64(address, length, protection, flags, fd, offset);
 
-	mapped += at != MAP_FAILED && !(flags & MAP_FIXED);
+	mapped += at != MAP_FAILED && !(flags & MAP_FIXED) ? (long)length : 0;
 	return at;
 }
 
@@ -100,7 +100,7 @@ int __wrap_munmap(void *address, size_t length)
 	const int rc = __real_munmap(address, length);
 
 	check(rc == 0, "what is no mapping is unmapped");
-	mapped--;
+	mapped -= (long)length;
 	return rc;
 }
 

@@ -12,6 +12,7 @@
 #include <rte_common.h>
 
 #include "common/grace.h"
+#include "common/mapping.h"
 #include "port/guest_memory.h"
 #include "port/guest_pages.h"
 #include "port/guest_populate.h"
@@ -47,13 +48,8 @@ uint64_t guest_memory_page(int fd, struct stat *stat)
 /* Pages as large as no handler makes are made now, by who speaks the protocol. */
 static int make_giant_pages(const struct guest_map *map)
 {
-	int rc;
-
-	do
-		rc = madvise(map->base, map->length, MADV_POPULATE_WRITE);
-	while (rc != 0 && errno == EINTR);
 	/* A kernel before 5.14 does not know how. */
-	return rc == 0 || errno == EINVAL ? 0 : -ENOMEM;
+	return mapping_populate(map->base, map->length, map->page) == 0 || errno == EINVAL ? 0 : -ENOMEM;
 }
 
 /* Where in its file the mapping begins. */
@@ -103,7 +99,7 @@ static int map_file(struct guest_map *map, int fd)
 	madvise(map->base, map->length, MADV_DONTDUMP);
 	map->host = (uint8_t *)map->base + (map->offset - start);
 	if (map->page > GUEST_PAGES_LARGE && make_giant_pages(map) != 0) {
-		munmap(map->base, map->length);
+		mapping_end(map->base, map->length, map->page);
 		return -ENOMEM;
 	}
 	map->registered = guest_pages_register(map->base, map->length, map->page);
@@ -241,10 +237,10 @@ static void swap(struct guest_mappings *memory, struct guest_table *table)
 		for (unsigned j = 0; table != NULL && j < table->count; j++)
 			kept |= same_bytes(&old->maps[i], &table->maps[j]);
 		if (!kept)
-			guest_populate_unmap(old->maps[i].base, old->maps[i].length);
+			guest_populate_unmap(old->maps[i].base, old->maps[i].length, old->maps[i].page);
 	}
 	if (old->log.length > 0 && (table == NULL || !same_bytes(&old->log, &table->log)))
-		guest_populate_unmap(old->log.base, old->log.length);
+		guest_populate_unmap(old->log.base, old->log.length, old->log.page);
 	free(old);
 }
 

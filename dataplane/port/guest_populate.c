@@ -2,10 +2,10 @@
 #include <pthread.h>
 #include <stdbool.h>
 #include <stdlib.h>
-#include <sys/mman.h>
 
 #include <rte_common.h>
 
+#include "common/mapping.h"
 #include "port/guest_pages.h"
 #include "port/guest_populate.h"
 
@@ -59,7 +59,7 @@ static void *run(void *unused)
 		}
 		if (job->unmapped) {
 			pthread_mutex_unlock(&lock);
-			munmap(job->base, job->length);
+			mapping_end(job->base, job->length, job->page);
 			pthread_mutex_lock(&lock);
 		}
 		free(job);
@@ -92,7 +92,7 @@ void guest_populate(void *base, size_t length, size_t page)
 	pthread_mutex_unlock(&lock);
 }
 
-void guest_populate_unmap(void *base, size_t length)
+void guest_populate_unmap(void *base, size_t length, size_t page)
 {
 	struct job **at, *job;
 
@@ -108,5 +108,5 @@ void guest_populate_unmap(void *base, size_t length)
 	}
 	pthread_mutex_unlock(&lock);
 	if (base != NULL)
-		munmap(base, length);
+		mapping_end(base, length, page);
 }

@@ -15,6 +15,6 @@
 void guest_populate(void *base, size_t length, size_t page);
 
 /* Unmap it, populated or not; if some pages of it are being mapped just now, right after that. */
-void guest_populate_unmap(void *base, size_t length);
+void guest_populate_unmap(void *base, size_t length, size_t page);
 
 #endif

@@ -5,6 +5,7 @@
 #include <rte_common.h>
 
 #include "common/copy.h"
+#include "common/mapping.h"
 #include "steer/rate.h"
 #include "steer/shaper.h"
 #include "vring/segments.h"
@@ -39,7 +40,7 @@ bool shaper_open(struct shaper *shaper)
 void shaper_close(struct shaper *shaper)
 {
 	if (shaper->memory != NULL)
-		munmap(shaper->memory, MEMORY);
+		mapping_end(shaper->memory, MEMORY, MAPPING_PAGE);
 	shaper->memory = NULL;
 }
 

@@ -3,12 +3,12 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/mman.h>
 #include <time.h>
 #include <unistd.h>
 
 #include <rte_cycles.h>
 
+#include "common/mapping.h"
 #include "common/shared_file.h"
 #include "switch/capture.h"
 
@@ -33,7 +33,7 @@ static int open_ring(struct capture_ring *ring, const char *path, const struct c
 	};
 	if (shared_file_show(path) == 0)
 		return 0;
-	munmap(header, CAPTURE_DATA + options->ring);
+	mapping_end(header, CAPTURE_DATA + options->ring, MAPPING_PAGE);
 	ring->header = NULL;
 	return -1;
 }
@@ -106,7 +106,7 @@ json_t *capture_describe(const struct capture_session *session)
 void capture_close(struct capture_session *session)
 {
 	for (unsigned i = 0; i < session->capture.nb_rings; i++) {
-		munmap(session->capture.rings[i].header, CAPTURE_DATA + session->ring_size);
+		mapping_end(session->capture.rings[i].header, CAPTURE_DATA + session->ring_size, MAPPING_PAGE);
 		unlink(session->paths[i]);
 	}
 	free(session->capture.match);

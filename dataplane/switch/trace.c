@@ -4,13 +4,13 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/mman.h>
 #include <unistd.h>
 
 #include <rte_common.h>
 #include <rte_cycles.h>
 
 #include "common/log.h"
+#include "common/mapping.h"
 #include "common/shared_file.h"
 #include "switch/trace.h"
 
@@ -107,7 +107,7 @@ struct trace *trace_open(const char *path, const struct trace_options *options)
 	return trace;
 
 unmap:
-	munmap(trace->file, trace->size);
+	mapping_end(trace->file, trace->size, MAPPING_PAGE);
 fail:
 	log_error("hop trace %s: %s", path, strerror(errno));
 	free(trace);
@@ -129,7 +129,7 @@ void trace_close(struct trace *trace)
 {
 	if (trace == NULL)
 		return;
-	munmap(trace->file, trace->size);
+	mapping_end(trace->file, trace->size, MAPPING_PAGE);
 	unlink(trace->path);
 	free(trace);
 }

@@ -16,6 +16,7 @@
 #include <rte_common.h>
 
 #include "common/grace.h"
+#include "common/mapping.h"
 #include "port/guest_backend.h"
 #include "port/guest_pages.h"
 #include "port/guest_populate.h"
@@ -44,6 +45,17 @@ enum guest_page __wrap_guest_pages_map(uintptr_t address, size_t page, size_t le
 	if (disk_ms > 0)
 		nanosleep(&(struct timespec){.tv_nsec = 1000000 * disk_ms}, NULL);
 	return __real_guest_pages_map(address, page, left);
+}
+
+static size_t longest_unmapped; /* at a time */
+
+int __real_munmap(void *address, size_t length);
+int __wrap_munmap(void *address, size_t length);
+
+int __wrap_munmap(void *address, size_t length)
+{
+	longest_unmapped = RTE_MAX(longest_unmapped, length);
+	return __real_munmap(address, length);
 }
 
 static bool populated; /* what is there is mapped before it is touched */
@@ -205,6 +217,35 @@ static void a_guest_may_leave_while_its_pages_are_mapped(void **state)
 	leave(backend, fd);
 }
 
+static void who_leaves_holds_up_nobody_by_the_size_of_what_it_shared(void **state)
+{
+	enum { LARGE = 128 << 20 };
+	const struct guest_region_message region = {.guest = 1ULL << 32, .size = LARGE, .user = 1ULL << 40};
+	int fd, other = memfd_create("guest", MFD_CLOEXEC);
+	struct guest_backend *backend = share(&fd);
+	unsigned char resident;
+	uint8_t *memory;
+
+	assert_int_equal(posix_fallocate(other, 0, LARGE), 0);
+	for (unsigned i = 0; i < 2; i++) {
+		assert_int_equal(guest_memory_add(&backend->memory, &region, other), 0);
+		memory = guest_memory_user(backend->memory.table, 1ULL << 40, LARGE);
+		for (size_t at = 0; at < LARGE; at += PAGE)
+			memory[at] = 1;
+		longest_unmapped = 0;
+		/* It removes a region, and all. */
+		if (i == 0)
+			assert_int_equal(guest_memory_remove(&backend->memory, &region), 0);
+		else
+			guest_memory_drop(&backend->memory);
+		assert_in_range(longest_unmapped, PAGE, MAPPING_PIECE);
+		for (size_t at = 0; at < LARGE; at += PAGE)
+			assert_int_equal(mincore(memory + at, PAGE, &resident), -1);
+	}
+	close(other);
+	leave(backend, fd);
+}
+
 static void stops_a_guest_whose_pages_are_read_from_swap_again_and_again(void **state)
 {
 	enum { FAR = 16 };
@@ -287,6 +328,7 @@ int main(void)
 		cmocka_unit_test(maps_what_is_there_a_few_pages_at_a_time),
 		cmocka_unit_test(maps_what_is_there_before_it_is_touched),
 		cmocka_unit_test(a_guest_may_leave_while_its_pages_are_mapped),
+		cmocka_unit_test(who_leaves_holds_up_nobody_by_the_size_of_what_it_shared),
 		cmocka_unit_test(stops_a_guest_whose_pages_are_read_from_swap_again_and_again),
 		cmocka_unit_test(puts_zeros_where_the_file_has_become_shorter),
 		cmocka_unit_test(lets_no_guest_take_more_time_than_it_has),
