@@ -16,6 +16,7 @@
 #include "port/guest_memory.h"
 #include "port/guest_pages.h"
 #include "port/guest_populate.h"
+#include "port/guest_spare.h"
 
 uint64_t guest_memory_unless_said(void)
 {
@@ -242,6 +243,7 @@ static void swap(struct guest_mappings *memory, struct guest_table *table)
 	if (old->log.length > 0 && (table == NULL || !same_bytes(&old->log, &table->log)))
 		guest_populate_unmap(old->log.base, old->log.length, old->log.page);
 	free(old);
+	guest_spare_take_back();
 }
 
 /* A copy to change, or an empty table. */

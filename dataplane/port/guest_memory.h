@@ -40,8 +40,7 @@ struct guest_map {
 	ino_t file;
 	uint64_t offset;
 	size_t page;
-	unsigned patches; /* of zeros in it */
-	bool registered;  /* pages that are missing are made by us (guest_pages.h) */
+	bool registered; /* pages that are missing are made by us (guest_pages.h) */
 	enum vring_fault
 		gone; /* zeros lie where it was touched: the file has lost pages, or the guest took too many back */
 };

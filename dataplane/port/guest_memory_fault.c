@@ -10,13 +10,10 @@
 #include <rte_common.h>
 #include <rte_cycles.h>
 
+#include "common/mapping.h"
 #include "port/guest_backend.h"
 #include "port/guest_pages.h"
-
-enum {
-	PATCH = 2 << 20, /* bytes */
-	PATCHES = 1024,	 /* of one mapping */
-};
+#include "port/guest_spare.h"
 
 /*
  * What follows runs in the thread that touched the memory: a worker, in a round, so that no grace period ends
@@ -43,24 +40,38 @@ static void stop_rings(struct guest_backend *backend, enum vring_fault fault)
 
 static bool put_zeros(uintptr_t start, size_t length)
 {
-	return mmap((void *)start, length, PROT_READ | PROT_WRITE,
-		    MAP_FIXED | MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0) != MAP_FAILED;
+	do
+		if (mmap((void *)start, length, PROT_READ | PROT_WRITE,
+			 MAP_FIXED | MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0) != MAP_FAILED)
+			return true;
+	while (errno == ENOMEM && guest_spare_give());
+	return false;
+}
+
+/*
+ * The last resort, for the process to go on: all of it becomes one mapping, which needs none more.  That takes as long
+ * as there is of it, but others wait for a piece only, as there is nothing left to unmap in the end.
+ */
+static bool put_zeros_everywhere(uintptr_t base, size_t length, size_t piece)
+{
+	for (size_t at = 0; at < length; at += piece)
+		(void)madvise((void *)(base + at), RTE_MIN(piece, length - at), MADV_DONTNEED);
+	return put_zeros(base, length);
 }
 
 /*
  * Zeros take the place of what is gone, for the access to go on: around the access only, since to unmap all that the
- * guest has shared takes as long as there is of it, and this is a worker's time.  It is charged to the visit.  A
- * process may have so many mappings only, so after many patches, or when there are too many, all of it is one.
+ * guest has shared takes as long as there is of it, and this is a worker's time.  It is charged to the visit, which so
+ * ends before long, and no other begins: there are never many such places.
  */
 static bool patch(struct guest_backend *backend, struct guest_map *map, uintptr_t address, enum vring_fault fault)
 {
 	const uintptr_t base = (uintptr_t)map->base, end = base + map->length;
-	const size_t size = RTE_MAX(map->page, (size_t)PATCH);
+	const size_t size = RTE_MAX(map->page, (size_t)MAPPING_PIECE);
 	const uintptr_t start = RTE_MAX(RTE_ALIGN_FLOOR(address, size), base);
 
-	if ((map->patches++ >= PATCHES ||
-	     !put_zeros(start, RTE_MIN(RTE_ALIGN_FLOOR(address, size) + size, end) - start)) &&
-	    !put_zeros(base, map->length))
+	if (!put_zeros(start, RTE_MIN(RTE_ALIGN_FLOOR(address, size) + size, end) - start) &&
+	    !put_zeros_everywhere(base, map->length, size))
 		return false;
 	vring_pages_made += VRING_LARGE_PAGE;
 	/* What comes after the first fault may be its consequence. */
@@ -146,5 +157,6 @@ int guest_survive_cuts(void)
 	struct sigaction action = {.sa_sigaction = on_memory_fault, .sa_flags = SA_SIGINFO};
 
 	guest_pages_open();
+	guest_spare_open();
 	return sigaction(SIGBUS, &action, NULL) == 0 ? 0 : -errno;
 }

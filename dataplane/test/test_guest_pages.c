@@ -7,6 +7,7 @@
 
 #include <fcntl.h>
 #include <sched.h>
+#include <stdio.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
@@ -56,6 +57,18 @@ int __wrap_munmap(void *address, size_t length)
 {
 	longest_unmapped = RTE_MAX(longest_unmapped, length);
 	return __real_munmap(address, length);
+}
+
+static volatile size_t longest_replaced; /* at a time, with zeros; a signal handler writes it */
+
+void *__real_mmap64(void *address, size_t length, int protection, int flags, int fd, off_t offset);
+void *__wrap_mmap64(void *address, size_t length, int protection, int flags, int fd, off_t offset);
+
+void *__wrap_mmap64(void *address, size_t length, int protection, int flags, int fd, off_t offset)
+{
+	if (flags & MAP_FIXED)
+		longest_replaced = RTE_MAX(longest_replaced, length);
+	return __real_mmap64(address, length, protection, flags, fd, offset);
 }
 
 static bool populated; /* what is there is mapped before it is touched */
@@ -290,6 +303,94 @@ static void puts_zeros_where_the_file_has_become_shorter(void **state)
 	leave(backend, fd);
 }
 
+enum { SPACED = 3000 };
+
+/* A region in whose every other piece a place is gone, all but the first. */
+static uint8_t *share_spaced(struct guest_backend *backend, int *fd)
+{
+	const size_t size = 2 * (size_t)MAPPING_PIECE * SPACED;
+	const struct guest_region_message region = {.guest = 1ULL << 32, .size = size, .user = 1ULL << 40};
+	uint8_t *memory;
+
+	*fd = memfd_create("spaced", MFD_CLOEXEC);
+	assert_int_equal(ftruncate(*fd, (off_t)size), 0);
+	assert_int_equal(guest_memory_add(&backend->memory, &region, *fd), 0);
+	memory = guest_memory_user(backend->memory.table, 1ULL << 40, size);
+	memory[0] = 1;
+	assert_int_equal(ftruncate(*fd, PAGE), 0);
+	longest_replaced = 0;
+	return memory;
+}
+
+static void touch_spaced(uint8_t *memory, unsigned from, unsigned to)
+{
+	for (unsigned i = from; i < to; i++) {
+		uint8_t *at = memory + 2 * (size_t)MAPPING_PIECE * i;
+
+		assert_int_equal(*at, 0);
+		*at = 1;
+	}
+}
+
+static void puts_zeros_in_many_places_one_at_a_time(void **state)
+{
+	int fd, spaced;
+	struct guest_backend *backend = share(&fd);
+	uint8_t *memory = share_spaced(backend, &spaced);
+
+	touch_spaced(memory, 1, SPACED);
+	assert_int_equal(longest_replaced, MAPPING_PIECE);
+	assert_int_equal(memory[0], 1);
+	close(spaced);
+	leave(backend, fd);
+}
+
+/* Take all mappings that Linux allows. */
+static void *take_mappings(size_t size)
+{
+	uint8_t *memory = mmap(NULL, size, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+	size_t at = PAGE;
+
+	assert_ptr_not_equal(memory, MAP_FAILED);
+	while (at < size - PAGE && mprotect(memory + at, PAGE, PROT_READ) == 0)
+		at += 2 * PAGE;
+	assert_true(at < size - PAGE);
+	return memory;
+}
+
+static void puts_zeros_when_there_are_no_more_mappings(void **state)
+{
+	int fd, spaced;
+	struct guest_backend *backend = share(&fd);
+	FILE *limit = fopen("/proc/sys/vm/max_map_count", "re");
+	unsigned most = 0;
+	uint8_t *memory;
+	size_t size;
+	void *taken;
+
+	assert_non_null(limit);
+	assert_int_equal(fscanf(limit, "%u", &most), 1);
+	fclose(limit);
+	if (most > 300000)
+		skip(); /* it would take long, and much of the kernel's memory */
+	size = 2 * (size_t)most * PAGE;
+	/* The second time with what it was given back. */
+	for (unsigned round = 0; round < 2; round++) {
+		memory = share_spaced(backend, &spaced);
+		taken = take_mappings(size);
+		touch_spaced(memory, 1, 400);
+		assert_int_equal(longest_replaced, MAPPING_PIECE);
+		assert_int_equal(memory[0], 1);
+		/* However many: it goes on. */
+		if (round == 1)
+			touch_spaced(memory, 400, SPACED);
+		__real_munmap(taken, size);
+		guest_memory_drop(&backend->memory);
+		close(spaced);
+	}
+	leave(backend, fd);
+}
+
 static void lets_no_guest_take_more_time_than_it_has(void **state)
 {
 	struct account account = {0};
@@ -331,6 +432,8 @@ int main(void)
 		cmocka_unit_test(who_leaves_holds_up_nobody_by_the_size_of_what_it_shared),
 		cmocka_unit_test(stops_a_guest_whose_pages_are_read_from_swap_again_and_again),
 		cmocka_unit_test(puts_zeros_where_the_file_has_become_shorter),
+		cmocka_unit_test(puts_zeros_in_many_places_one_at_a_time),
+		cmocka_unit_test(puts_zeros_when_there_are_no_more_mappings),
 		cmocka_unit_test(lets_no_guest_take_more_time_than_it_has),
 		cmocka_unit_test(charges_what_was_waited_for),
 	};
