@@ -180,7 +180,7 @@ class Fabric(Model):
     @classmethod
     def _memory_in_range(cls, value: int | None) -> int | None:
         if value is not None and not LEAST_BUFFERS <= value <= MOST_MEMORY:
-            raise ValueError(f"{units.show_size(value)} is not possible; expected 64MiB to 1024GiB")
+            raise ValueError(f"{units.show_size(value)} is not possible; expected 64MiB to 1TiB")
         return value
 
     @model_validator(mode="after")
@@ -714,7 +714,7 @@ class Function(Model):
         if value < LEAST_MEMORY:
             raise ValueError(f"{units.show_size(value)} is too little to start in; expected at least 128MiB")
         if value > MOST_MEMORY:
-            raise ValueError(f"{units.show_size(value)} is more than any machine has; expected at most 1024GiB")
+            raise ValueError(f"{units.show_size(value)} is more than any machine has; expected at most 1TiB")
         return value
 
 

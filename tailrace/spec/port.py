@@ -332,7 +332,7 @@ class Port(Model):
     @classmethod
     def _memory_in_range(cls, value: int | None) -> int | None:
         if value is not None and not 1 << 20 <= value <= MOST_GUEST_MEMORY:
-            raise ValueError(f"{units.show_size(value)} is out of range; expected from 1MiB to 2048GiB")
+            raise ValueError(f"{units.show_size(value)} is out of range; expected from 1MiB to 2TiB")
         return value
 
     @model_validator(mode="after")

@@ -14,14 +14,14 @@ _QUANTITY = re.compile(r"^\s*([0-9]+(?:\.[0-9]+)?)\s*([A-Za-zµ%]*)\s*$")
 DURATIONS = {"us": 1e-6, "µs": 1e-6, "ms": 1e-3, "s": 1.0, "min": 60.0, "h": 3600.0}
 RATES = {"pps": 1.0, "kpps": 1e3, "Mpps": 1e6, "Gpps": 1e9}
 BIT_RATES = {"bps": 1, "kbps": 10**3, "Mbps": 10**6, "Gbps": 10**9}
-SIZES = {"KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30}
+SIZES = {"KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30, "TiB": 1 << 40}
 
 DURATION_PATTERN = r"^[0-9]+(\.[0-9]+)?(us|µs|ms|s|min|h)$"
 RATE_PATTERN = r"^[0-9]+(\.[0-9]+)?(%|pps|kpps|Mpps|Gpps)$"
 RATIO_PATTERN = r"^[0-9]+(\.[0-9]+)?%$"
 BIT_RATE_PATTERN = r"^[0-9]+(\.[0-9]+)?(bps|kbps|Mbps|Gbps)$"
 PACKET_RATE_PATTERN = r"^[0-9]+(\.[0-9]+)?(pps|kpps|Mpps|Gpps)$"
-SIZE_PATTERN = r"^[0-9]+(\.[0-9]+)?(KiB|MiB|GiB)$"
+SIZE_PATTERN = r"^[0-9]+(\.[0-9]+)?(KiB|MiB|GiB|TiB)$"
 
 
 #: Beyond any line: 64-byte frames fill 400 Gbit/s at 0.6 Gpps.
@@ -187,7 +187,7 @@ def show_span(seconds: float) -> str:
 
 
 def show_size(size: int) -> str:
-    for unit, factor in (("GiB", 1 << 30), ("MiB", 1 << 20), ("KiB", 1 << 10)):
+    for unit, factor in reversed(SIZES.items()):
         if size % factor == 0:
             return f"{size // factor}{unit}"
     return f"{size / (1 << 10):.10g}KiB"

@@ -146,7 +146,7 @@ WRONG = {
     "more than any machine": (
         "functions: {a: {kind: skeleton, memory: 1025GiB}}\n" + CHAIN,
         "s.yaml:1:41: functions.a.memory: 1025GiB is more than any machine has",
-        "expected at most 1024GiB",
+        "expected at most 1TiB",
     ),
     "a function named as the switch": (
         "functions:\n  switch: skeleton\n" + CHAIN,
@@ -584,6 +584,12 @@ def test_a_duration_that_is_shown_reads_back(seconds: float) -> None:
 def test_a_size_that_is_shown_reads_back(size: int) -> None:
     shown = size << 10
     assert units.parse_size(units.show_size(shown)) == shown
+
+
+def test_a_size_may_be_in_tebibytes() -> None:
+    read = parse_spec("ports: {p: {memory: 2TiB}}\n" + CHAIN, "s.yaml")
+    assert read.ports["p"].memory == 2 << 40
+    assert units.show_size(3 << 39) == "1536GiB"
 
 
 def test_a_size_of_less_than_a_byte_is_nothing() -> None:

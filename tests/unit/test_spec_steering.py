@@ -340,7 +340,7 @@ WRONG = {
     "no memory to speak of": (
         "ports: {p: {memory: 4KiB}}\n" + CHAIN,
         "s.yaml:1:21: ports.p.memory: 4KiB is out of range",
-        "from 1MiB to 2048GiB",
+        "from 1MiB to 2TiB",
     ),
     "a device with memory": (
         "ports: {p: {if: x, memory: 1GiB}}\n" + CHAIN,
