@@ -278,11 +278,11 @@ def move(held: Held, name: str, host: str, limits: Limits, tell: Callable[[str],
                 closing(reception.client),
                 closing(other.connect()) as going,
                 closing(other.connect()) as forwarding,
+                other.libvirt(there) as (uri, memory_uri),
                 _parked(node.state, process, name) as parking,
             ):
                 tell(f"{name}: {host} prepares a place for it")
                 with _received(reception, parking, name, host):
-                    uri, memory_uri = other.libvirt(there)
                     to = Destination(uri, reception.place["domain"], reception.place["name"], memory_uri)
                     sending = Outgoing(process.outside, process.pid, to, limits)
                     _send(sending, reception, parking, name, host, tell)

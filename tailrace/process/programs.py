@@ -52,6 +52,7 @@ _PACKAGES = {
     "syslinux": "syslinux",
     "chrt": "util-linux",
     "setpriv": "util-linux",
+    "ssh": "openssh-client",
 }
 
 

@@ -21,6 +21,8 @@ class Node(Command):
 
     def __init__(self, tailrace: Path, folder: Path, space: Space, network: Network) -> None:
         self.network = network
+        self.within = space.within
+        """Put before a command, so that it runs there."""
         program = folder / "tailrace"
         program.write_text(f'#!/bin/sh\nexec {" ".join(space.within)} {tailrace} "$@"\n')
         program.chmod(0o755)
@@ -75,17 +77,17 @@ class Node(Command):
 
 
 @contextmanager
-def two_nodes(tailrace: Path, network: Network) -> Iterator[tuple[Node, Node]]:
-    """Both, with nothing up."""
+def two_nodes(tailrace: Path, network: Network, other: Network | None = None) -> Iterator[tuple[Node, Node]]:
+    """Both, with nothing up; the second one in a network of its `other`, as another host is."""
     with open_folder() as folder:
         spaces, nodes = [], []
         try:
-            for host in ("one", "two"):
+            for host, here in (("one", network), ("two", other or network)):
                 own = folder / host
                 own.mkdir()
                 own.chmod(0o755)
-                spaces.append(Space(own, f"tailrace-{host}", network.name))
-                nodes.append(Node(tailrace, own, spaces[-1], network))
+                spaces.append(Space(own, f"tailrace-{host}", here.name))
+                nodes.append(Node(tailrace, own, spaces[-1], here))
             yield nodes[0], nodes[1]
         finally:
             for node in nodes:

@@ -22,7 +22,7 @@ from tailrace.functions.transfer import Destination, Limits, Outgoing, Progress,
 from tailrace.migrate.checks import reasons
 from tailrace.migrate.facts import Facts, FunctionFacts, as_data, bound_devices, read_facts
 from tailrace.node.difference import difference
-from tailrace.node.peer import reached
+from tailrace.node.peer import Host, reached
 from tailrace.plan.make import make_plan
 from tailrace.resources.topology import Cpu
 from tailrace.spec.load import parse_spec
@@ -248,7 +248,8 @@ def test_a_host_is_a_name_or_a_folder() -> None:
         with pytest.raises(Mistake, match="is no host"), reached(name):
             pass
     with reached("/run/other") as host:
-        assert not host.far and host.libvirt(THERE) == ("qemu:///system", "tcp://127.0.0.1")
+        with host.libvirt(THERE) as found:
+            assert not host.far and found == ("qemu:///system", "tcp://127.0.0.1")
         with pytest.raises(Mistake, match="no service runs there"):
             host.connect()
 
@@ -258,7 +259,37 @@ def test_ssh_that_fails_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     ssh.write_text('#!/bin/sh\necho "$@" >&2\necho "Permission denied (publickey)." >&2\nexit 255\n')
     ssh.chmod(0o755)
     monkeypatch.setattr("tailrace.node.peer.system_program", lambda name: str(ssh) if name == "ssh" else name)
-    with pytest.raises(Failure, match=r"far: ssh does not get there \(Permission denied"), reached("far"):
+    said = r"far: ssh does not get there \(Permission denied.*`ssh-copy-id far`"
+    with pytest.raises(Failure, match=said), reached("far"):
+        pass
+
+
+@pytest.mark.parametrize(
+    ("settings", "memory"),
+    [
+        ("user root\nhostname 192.0.2.1\nport 22\n", "tcp://192.0.2.1"),
+        ("hostname 2001:db8::1\nproxycommand none\n", "tcp://[2001:db8::1]"),
+        ("hostname far\nproxyjump gate\n", None),
+    ],
+)
+def test_memory_is_sent_to_where_ssh_gets(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, settings: str, memory: str | None
+) -> None:
+    ssh, asked = tmp_path / "ssh", tmp_path / "asked"
+    # As ssh it makes the socket, and stays.
+    ssh.write_text(
+        f'#!/bin/sh\n[ "$1" != -G ] || {{ printf "{settings}"; exit; }}\n'
+        f'echo "$@" >{asked}\ntouch {tmp_path}/libvirt.socket\nexec sleep 60\n'
+    )
+    ssh.chmod(0o755)
+    monkeypatch.setattr("tailrace.node.peer.system_program", lambda name: str(ssh) if name == "ssh" else name)
+    host = Host("far", tmp_path, far=True)
+    there = replace(THERE, libvirt_uri="qemu+unix:///system?socket=/run/tailrace-libvirt/libvirt-sock")
+    with host.libvirt(there) as found:
+        assert found == (f"qemu+unix:///system?socket={tmp_path}/libvirt.socket", memory)
+    assert f"-L {tmp_path}/libvirt.socket:/run/tailrace-libvirt/libvirt-sock -- far" in asked.read_text()
+    odd = replace(THERE, libvirt_uri="qemu+unix:///system?socket=/run/a:b")
+    with pytest.raises(Mistake, match="libvirt's socket there is '/run/a:b'"), host.libvirt(odd):
         pass
 
 
