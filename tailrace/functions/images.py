@@ -89,7 +89,8 @@ initrd /initramfs
 boot
 """
 _MODULE_DEPENDS = re.compile(rb"\0depends=([^\0]*)\0")
-_FORMAT = 1
+_FORMAT = 2
+"""1: nothing said what drivers its kernel has."""
 
 
 @dataclass(frozen=True)
@@ -106,7 +107,7 @@ class Image:
     programs: tuple[str, ...] = ()
     """Programs of the host that it was built with, by name."""
     drivers: tuple[str, ...] | None = None
-    """Which of DRIVERS its kernel has, and DRIVER_FOR_PROGRAMS; None: an earlier version built it, and nothing says."""
+    """Which of DRIVERS its kernel has, and DRIVER_FOR_PROGRAMS; None: nothing says."""
 
     @property
     def vmlinuz(self) -> Path:
@@ -160,7 +161,7 @@ def _folder_of(name: str) -> Path:
 
 
 def machine_image(name: str = DEFAULT) -> Image:
-    """A machine's image by name. Raises Mistake where there is none, or it is damaged."""
+    """A machine's image by name. Raises Mistake where there is none, or it is damaged or another version's."""
     folder = _folder_of(name)
     build = "build it with `tailrace image build`" if name == DEFAULT else f"build it: `tailrace image build {name}`"
     if not (folder / "image.json").exists():
@@ -169,11 +170,14 @@ def machine_image(name: str = DEFAULT) -> Image:
 
 
 def image_in(folder: Path, build: str = "build it anew") -> Image:
-    """The image in a folder; `build`: how it is had anew. Raises Mistake where it is damaged."""
+    """The image in a folder; `build`: how it is had anew. Raises Mistake where it is damaged, or another version's."""
     try:
         manifest = TypeAdapter(_Manifest).validate_json((folder / "image.json").read_bytes())
     except (OSError, ValidationError):
         raise Mistake(f"{folder}/image.json: damaged; {build}") from None
+    if manifest.format != _FORMAT:
+        version = "an earlier" if manifest.format < _FORMAT else "a later"
+        raise Mistake(f"{folder}: {version} version of Tailrace has built this image; {build}")
     for file, digest in manifest.digests.items():
         if _digest(folder / file) != digest:
             raise Mistake(f"{folder / file}: is not what was built (cut short, or changed since); {build}")

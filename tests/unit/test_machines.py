@@ -338,6 +338,16 @@ def test_an_image_that_was_changed_is_refused(tmp_path: Path, monkeypatch: pytes
     with pytest.raises(Mistake, match=r"initramfs: is not what was built .*tailrace image build own"):
         images.machine_image("own")
     assert images.machine_images() == []
+    about = (made / "image.json").read_text()
+    for number, version in ((1, "an earlier"), (99, "a later")):
+        (made / "image.json").write_text(re.sub(r'"format": \d+', f'"format": {number}', about))
+        with pytest.raises(Mistake, match=f"{version} version of Tailrace has built this image; .*image build own"):
+            images.machine_image("own")
+    about = (made / "image.json").read_text()
+    for number, version in ((1, "an earlier"), (99, "a later")):
+        (made / "image.json").write_text(re.sub(r'"format": \d+', f'"format": {number}', about))
+        with pytest.raises(Mistake, match=f"{version} version of Tailrace has built this image; .*image build own"):
+            images.machine_image("own")
     (made / "image.json").write_text("{")
     with pytest.raises(Mistake, match=r"image.json: damaged"):
         images.machine_image("own")
