@@ -1,7 +1,8 @@
 """Disks that machines boot from: an image of the user's is looked at, and never written to. What the machine writes
 goes to an overlay, which ends with it; what it is told at its first boot is a second disk (cloud-init's NoCloud).
 
-A disk may come from anywhere, so only QEMU's user reads it, and in no other format than its name says.
+A disk may come from anywhere, so root does not read it, and it is read in no other format than its name says. Each
+machine's QEMU is a user of its own, so that no machine reaches the files of another.
 Sources: QEMU's docs/interop/qcow2.txt; the UEFI specification 2.10, 5.2 and 5.3 (partition tables); cloud-init's
 documentation of NoCloud.
 """
@@ -13,6 +14,7 @@ import os
 import pwd
 import re
 import shutil
+import stat
 import struct
 import tempfile
 from collections.abc import Mapping, Sequence
@@ -20,8 +22,11 @@ from pathlib import Path
 
 from tailrace.errors import Failure, Mistake
 from tailrace.functions.loaders import OURS, foreign_loaders
+from tailrace.kernel.acl import grant
 from tailrace.process.plain import last_line
 from tailrace.process.programs import finished, system_program
+from tailrace.state.numbers import NUMBERS
+from tailrace.state.record import Admitted, State
 
 FORMATS = {".qcow2": "qcow2", ".raw": "raw"}
 """Of images, by how their names end."""
@@ -42,8 +47,30 @@ DISK_PROGRAMS = ("setpriv", "qemu-img", "qemu-io")
 """What reads a disk."""
 
 
+def machine_user(group: int) -> int:
+    """The number of the user that the QEMU of a machine with this group runs as: the machine's own, so that one that
+    was broken out of reaches no other's files. Where machines have no numbers of their own (the state folder is closed
+    to others), libvirt's for all. Raises Mistake."""
+    return group if group in NUMBERS else qemu_user()
+
+
+def admit(state: State, of: str, path: Path, user: int, permissions: int) -> None:
+    """Lets the user of an instance's machine, on record first, use a file of the host's that is not open to all: 4 to
+    read, 2 to write, 1 to pass. Raises Mistake."""
+    try:
+        if path.stat().st_mode & permissions == permissions:
+            return
+        state.add(Admitted(str(path), of, user))
+        grant(path, "user", user, permissions)
+    except OSError as error:
+        raise Mistake(
+            f"{path}: cannot be opened to user {user}, who is the QEMU of {of} ({error.strerror}); where its file "
+            "system keeps no lists of users (acl), open it to all"
+        ) from None
+
+
 def qemu_user() -> int:
-    """The number of the user that QEMU runs as. Raises Mistake."""
+    """The number of the user that libvirt's QEMU runs as unless it is told another. Raises Mistake."""
     try:
         return pwd.getpwnam(_USER).pw_uid
     except KeyError:
@@ -63,6 +90,12 @@ def check_disk(image: Path, user: int, firmware: str | None = None, *, whole: bo
     `firmware`: it has to be this one; `whole`: all that says where its data are is read, which takes long of a large
     image. Raises Mistake, Failure."""
     kind = _kind_of(image)
+    closed = next((path for path in image.resolve().parents if not path.stat().st_mode & stat.S_IXOTH), None)
+    if closed is not None and user != os.geteuid():
+        raise Mistake(
+            f"{image}: {closed} is closed to others, and each machine's QEMU is a user of its own; "
+            f"`chmod o+x {closed}`, or put it elsewhere"
+        )
     found = json.loads(_qemu(user, image, "qemu-img", "info", "--output=json", "-f", kind, str(image)))
     details = found.get("format-specific", {}).get("data", {})
     other = found.get("backing-filename") or details.get("data-file")
@@ -141,14 +174,14 @@ def boots_not(begin: bytes, size: int, firmware: str) -> str | None:
 
 
 def make_overlay(image: Path, overlay: Path, user: int) -> None:
-    """Makes an empty overlay on a disk image, for QEMU's user alone. Raises Failure."""
+    """Makes an empty overlay on a disk image, for a machine's user alone. Raises Failure."""
     words = ["create", "-q", "-f", "qcow2", "-F", disk_format(image), "-b", str(image), str(overlay)]
     _run(["qemu-img", *words])
     _give(overlay, user)
 
 
 def make_variables(path: Path, user: int) -> None:
-    """Makes what UEFI keeps about a machine, for QEMU's user alone. Raises Mistake, OSError."""
+    """Makes what UEFI keeps about a machine, for its user alone. Raises Mistake, OSError."""
     for each in (UEFI_CODE, _UEFI_VARIABLES):
         if not each.exists():
             raise Mistake(f"{each} is missing, by which the image boots: run `scripts/setup machines`")
@@ -157,7 +190,7 @@ def make_variables(path: Path, user: int) -> None:
 
 
 def check_overlay(overlay: Path, user: int) -> None:
-    """Gives an overlay that a saved machine has written to QEMU's user, unless QEMU would read another file of the
+    """Gives an overlay that a saved machine has written to its user, unless QEMU would read another file of the
     host's by it: what is beneath it libvirt says. Raises Mistake."""
     _give(overlay, user)
     found = json.loads(_qemu(user, overlay, "qemu-img", "info", "--output=json", "-f", "qcow2", str(overlay)))
@@ -202,7 +235,7 @@ def seed_files(
 
 
 def make_seed(path: Path, files: Mapping[str, bytes], user: int) -> None:
-    """Makes the disk with these files for QEMU's user alone: a FAT file system called CIDATA. Raises Failure."""
+    """Makes the disk with these files for a machine's user alone: a FAT file system called CIDATA. Raises Failure."""
     with tempfile.TemporaryDirectory(prefix="tailrace-seed-") as folder:
         for name, data in files.items():
             Path(folder, name).write_bytes(data)

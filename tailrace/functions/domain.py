@@ -112,6 +112,12 @@ def machine_id(name: str) -> uuid.UUID:
     return uuid.uuid5(uuid.NAMESPACE_OID, name)
 
 
+def user_of(xml: str) -> int:
+    """The number of the user that the QEMU of a machine runs as, which was made by domain_xml()."""
+    label = ElementTree.fromstring(xml).findtext("seclabel[@model='dac']/label", "")
+    return int(label.partition(":")[0].removeprefix("+"))
+
+
 def inner_address(port: int) -> str:
     """The PCI address of a machine's port inside it."""
     return f"0000:00:{_FIRST_SLOT + port:02x}.0"

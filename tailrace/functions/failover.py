@@ -16,7 +16,7 @@ from dataclasses import replace
 from xml.etree import ElementTree
 
 from tailrace.errors import Failure, Refused
-from tailrace.functions.domain import FAILOVER, SLOT, address_of, alias, failover_device
+from tailrace.functions.domain import FAILOVER, SLOT, address_of, alias, failover_device, user_of
 from tailrace.functions.vfio import let_open, recorded
 from tailrace.kernel.tree import Tree
 from tailrace.process import hypervisor
@@ -58,8 +58,9 @@ def plug(
     if vf is None or not is_there(tree, vf):
         raise Failure(f"virtual function {vf.name if vf else 'of the port'} is not there")
     libvirt, name = hypervisor.library(), machine.outside
-    device = failover_device(failover.port, vf.address, slot_of(hypervisor.machine_xml(name), failover.port))
-    let_open(state, machine.name, vf.address, tree, vf.card, vf.number)
+    xml = hypervisor.machine_xml(name)
+    device = failover_device(failover.port, vf.address, slot_of(xml, failover.port))
+    let_open(state, machine.name, vf.address, user_of(xml), tree, vf.card, vf.number)
     try:
         give_address(tree, vf.card, vf.number, failover.mac, card)
         hypervisor.connect().lookupByName(name).attachDeviceFlags(device, libvirt.VIR_DOMAIN_AFFECT_LIVE)

@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 import re
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from itertools import zip_longest
@@ -17,13 +17,15 @@ from typing import Any
 
 from tailrace.errors import Failure, Mistake
 from tailrace.functions import agent, saved, transfer
-from tailrace.functions.acceleration import acceleration
+from tailrace.functions.acceleration import KVM, acceleration
 from tailrace.functions.disks import (
     DISK_PROGRAMS,
+    admit,
     check_beginning,
     check_disk,
     check_overlay,
     disk_format,
+    machine_user,
     make_overlay,
     make_seed,
     make_variables,
@@ -58,11 +60,14 @@ from tailrace.process.programs import system_program
 from tailrace.resources.hugepages import PAGE_MIB
 from tailrace.resources.pci import check_passthrough
 from tailrace.resources.place import Place
+from tailrace.spec.fragment import read_fragment
 from tailrace.spec.interface import VHOST_USER, passed_through
 from tailrace.state.launch import Launcher
 from tailrace.state.record import Domain, FilePath, MachineFile, Process, State
 
 _QEMU = "qemu-system-x86_64"
+_LIBVIRTS = Path("/var/lib/libvirt/qemu")
+"""Below it libvirt makes a folder for each machine, with its key, and gives it to the machine's user."""
 _UNITS = ("/lib/systemd/system", "/usr/lib/systemd/system")
 """Where units of packages are."""
 _START_SECONDS = 120.0
@@ -217,7 +222,8 @@ class InMachine(Starter):
     def prepare(self, launcher: Launcher, instance: Instance) -> None:
         for scheme, _, name in (uri.partition(":") for uri in instance.ports):
             if scheme == "if":
-                make_tap(launcher.state, name, instance.name, qemu_user(), instance.group)
+                user = machine_user(instance.group)
+                make_tap(launcher.state, name, instance.name, user, instance.group)
 
     def start(self, launcher: Launcher, instance: Instance) -> Started:
         libvirt = hypervisor.library()
@@ -232,10 +238,16 @@ class InMachine(Starter):
         setting = machine_setting(name, instance, boots_from, log, how.kind, read_traits(Tree()))
         setting = replace(setting, partition=partition(Tree()))
         try:
+            user = machine_user(instance.group)
+            admit(launcher.state, instance.name, _LIBVIRTS, user, 1)
+            if setting.acceleration == "kvm":
+                admit(launcher.state, instance.name, KVM, user, 6)
+            for path, permissions in _of_fragment(instance.domain):
+                admit(launcher.state, instance.name, path, user, permissions)
             if setting.disks is not None:
-                _make_disks(launcher, instance, setting, setting.disks)
+                _make_disks(launcher, instance, setting, setting.disks, user)
             for uri in filter(passed_through, instance.interfaces):
-                take_device(launcher.state, instance.name, uri.removeprefix("pci:"), connection)
+                take_device(launcher.state, instance.name, uri.removeprefix("pci:"), user, connection)
             if isinstance(instance.origin, Arrival):
                 xml = _arrive(instance.origin, setting)
             elif instance.origin is not None:
@@ -389,13 +401,24 @@ def _disks(name: str, instance: Instance) -> Disks:
     return Disks(image, disk_format(image), folder / f"{name}.qcow2", folder / f"{name}.seed", variables)
 
 
+def _of_fragment(fragment: str | None) -> Iterator[tuple[Path, int]]:
+    """The host's files that are disks by what a spec adds to a domain, and how QEMU uses them: 4 to read, 2 to
+    write."""
+    for disk in read_fragment(fragment).iterfind("devices/disk") if fragment else ():
+        source = disk.find("source")
+        name = None if source is None else source.get("file") or source.get("dev")
+        if name is not None:
+            yield Path(name), 4 if disk.find("readonly") is not None else 6
+
+
 def _by_name(settings: Sequence[str]) -> dict[str, str]:
     """The settings of a function by name."""
     return dict(each.split("=", 1) for each in settings)
 
 
-def _make_disks(launcher: Launcher, instance: Instance, setting: MachineSetting, disks: Disks) -> None:
+def _make_disks(launcher: Launcher, instance: Instance, setting: MachineSetting, disks: Disks, user: int) -> None:
     """Makes what it needs beside that image, on record: it goes with the machine. Raises Failure, Mistake."""
+    admit(launcher.state, instance.name, disks.image, user, 4)
     for path in (each for each in (disks.overlay, disks.seed, disks.variables) if each is not None):
         thing = MachineFile(str(path), instance.name)
         launcher.state.add(thing)
@@ -404,7 +427,7 @@ def _make_disks(launcher: Launcher, instance: Instance, setting: MachineSetting,
         disks.overlay.parent.mkdir(mode=0o755, parents=True, exist_ok=True)
         told = _by_name(instance.settings)
         if disks.variables is not None:
-            make_variables(disks.variables, qemu_user())
+            make_variables(disks.variables, user)
     except OSError as error:
         raise Mistake(f"{instance.name}: {error.filename}: {error.strerror}") from None
     try:
@@ -415,10 +438,10 @@ def _make_disks(launcher: Launcher, instance: Instance, setting: MachineSetting,
     files = seed_files(machine_id(setting.name).hex, told.get("hostname", setting.name), addresses, user_data)
     if isinstance(instance.origin, Origin):
         saved.take_disk(saved.read(instance.origin.path), disks.image, disks.overlay)
-        check_overlay(disks.overlay, qemu_user())
+        check_overlay(disks.overlay, user)
     else:
-        make_overlay(disks.image, disks.overlay, qemu_user())
-    make_seed(disks.seed, files, qemu_user())
+        make_overlay(disks.image, disks.overlay, user)
+    make_seed(disks.seed, files, user)
 
 
 def _network_of(logs: Path, name: str) -> Path:
@@ -491,7 +514,7 @@ def machine_setting(
         disks=image if isinstance(image, Disks) else None,
         console=console,
         agent=agent.beside(console),
-        user=f"+{qemu_user()}:+{instance.group}",
+        user=f"+{machine_user(instance.group)}:+{instance.group}",
         acceleration="kvm" if kind == "kvm" else "tcg",
         # One that is idle has the highest priority, and would keep others from its CPU.
         keeps_cpus=alone and kind == "kvm" and instance.priority is None,

@@ -12,7 +12,6 @@ import os
 from typing import Any
 
 from tailrace.errors import Failure
-from tailrace.functions.disks import qemu_user
 from tailrace.kernel.tree import Tree
 from tailrace.process import hypervisor
 from tailrace.process.plain import plain
@@ -21,9 +20,9 @@ from tailrace.resources.virtual_functions import VFIO, group_file, vfio_group
 from tailrace.state.record import State, VfioFile
 
 
-def take_device(state: State, of: str, address: str, connection: Any, tree: Tree | None = None) -> None:
-    """Has vfio-pci have a device, as libvirt does when the machine starts, and QEMU open it. Raises Failure,
-    FunctionRefused."""
+def take_device(state: State, of: str, address: str, qemu: int, connection: Any, tree: Tree | None = None) -> None:
+    """Has vfio-pci have a device, as libvirt does when the machine starts, and its QEMU, which is the user
+    `qemu`, open it. Raises Failure, FunctionRefused."""
     tree = tree or Tree()
     if tree.target(f"{PCI}/{address}/driver") != VFIO:
         libvirt = hypervisor.library()
@@ -34,7 +33,7 @@ def take_device(state: State, of: str, address: str, connection: Any, tree: Tree
             connection.nodeDeviceLookupByName(hypervisor.device_name(address)).detachFlags("vfio")
         except libvirt.libvirtError as error:
             raise Failure(f"libvirt does not bind PCI device {address} to {VFIO}: {plain(str(error))}") from None
-    let_open(state, of, address, tree)
+    let_open(state, of, address, qemu, tree)
 
 
 def recorded(state: State, of: str, address: str) -> VfioFile | None:
@@ -43,7 +42,7 @@ def recorded(state: State, of: str, address: str) -> VfioFile | None:
     return next((each for each in known if (each.of, each.address) == (of, address)), None)
 
 
-def let_open(state: State, of: str, address: str, tree: Tree, card: str = "", number: int = 0) -> None:
+def let_open(state: State, of: str, address: str, qemu: int, tree: Tree, card: str = "", number: int = 0) -> None:
     """Lets QEMU open a device that vfio-pci has, for the machine of an instance: a function of a card where it is in
     front of a port. Raises Failure, FunctionRefused."""
     file = tree.at(vfio_group(tree, address))
@@ -51,7 +50,7 @@ def let_open(state: State, of: str, address: str, tree: Tree, card: str = "", nu
         user = file.stat().st_uid
         if recorded(state, of, address) is None:
             state.add(VfioFile(str(file), of, address, user, card=card, number=number))
-        if user != qemu_user():
-            os.chown(file, qemu_user(), -1)
+        if user != qemu:
+            os.chown(file, qemu, -1)
     except OSError as error:
         raise Failure(f"{file}: {error.strerror}") from None

@@ -15,7 +15,7 @@ import subprocess
 import threading
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from functools import cache
@@ -25,6 +25,7 @@ from typing import Any, ClassVar
 from pydantic import TypeAdapter
 
 from tailrace.errors import Failure, Mistake
+from tailrace.kernel.acl import withdraw
 from tailrace.kernel.boot import boot_id
 from tailrace.kernel.tree import Tree
 from tailrace.process import lock, units
@@ -299,6 +300,25 @@ class MachineFile(MadeFor):
 
 
 @dataclass(frozen=True)
+class Admitted(MadeFor):
+    """A file of the host's that a machine's own user may use while it runs."""
+
+    kind = "admitted user"
+    path: str
+    of: str
+    user: int
+
+    def undo(self) -> str | None:
+        try:
+            withdraw(Path(self.path), "user", self.user)
+        except FileNotFoundError:
+            pass
+        except OSError as error:
+            return f"{self.path}: {error.strerror}"
+        return None
+
+
+@dataclass(frozen=True)
 class VfioFile(MadeFor):
     """The file of a device's IOMMU group, which QEMU may open for a machine."""
 
@@ -528,8 +548,8 @@ class ArmedTracer(Thing):
 
 
 _EVERY: tuple[type[Thing], ...] = (
-    Process, FilePath, Claimed, Folder, HugePages, Cgroup, Scope, MachineFile, VfioFile, Follower, RealTimeGroups,
-    Container, Domain, Tap, Namespace, Offloads, MadeFunctions, TakenFunction, ArmedTracer,
+    Process, FilePath, Claimed, Folder, HugePages, Cgroup, Scope, MachineFile, Admitted, VfioFile, Follower,
+    RealTimeGroups, Container, Domain, Tap, Namespace, Offloads, MadeFunctions, TakenFunction, ArmedTracer,
 )  # fmt: skip
 _KINDS = {kind.kind: kind for kind in _EVERY}
 
@@ -716,13 +736,14 @@ class State:
             for old in list(moves)[:-_MOST_MOVES]:
                 del moves[old]
 
-    def group_of(self, function: str, numbers: range, first: int) -> int:
+    def group_of(self, function: str, numbers: range, first: int, others: Callable[[], set[int]] = set) -> int:
         """The group of a function: the same for as long as the record is kept, and no other function's. One that has
-        none yet is given the first that is free, in a circle from `first` on. Raises Failure if none is."""
+        none yet is given the first that is free, in a circle from `first` on, and none of `others`. Raises Failure if
+        none is."""
         with self._alone:
             groups = self.record.groups
             if function not in groups:
-                taken = set(groups.values())
+                taken = {*groups.values(), *others()}
                 free = (each for each in (*numbers[first:], *numbers[:first]) if each not in taken)
                 number = next(free, None)
                 if number is None:
@@ -863,7 +884,7 @@ def _load(folder: Path) -> Record:
         ) from None
     if record.boot != boot_id():
         # The machine was restarted: processes, cgroups and pages went with it; only files can be left.
-        things = [thing for thing in things if isinstance(thing, FilePath | MachineFile | Folder | Claimed)]
+        things = [thing for thing in things if isinstance(thing, FilePath | MachineFile | Admitted | Folder | Claimed)]
         record.complete = False
     record.boot, record.things = boot_id(), things
     return record

@@ -5,20 +5,16 @@ from __future__ import annotations
 import os
 import pwd
 import stat
-import struct
 import zlib
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 from tailrace.errors import Refused
+from tailrace.kernel.acl import grant
 from tailrace.state.folder import ENVIRONMENT
+from tailrace.state.numbers import NUMBERS, in_use
 from tailrace.state.record import Folder, State
 
-#: Numbers that belong to nobody: those that systemd gives to services for as long as they run.
-_USERS = range(61184, 65520)
-_ACL = "system.posix_acl_access"
-_ACL_VERSION, _NO_ID = 2, 0xFFFFFFFF
-_ACL_USER_OBJ, _ACL_GROUP_OBJ, _ACL_GROUP, _ACL_MASK, _ACL_OTHER = 0x01, 0x04, 0x08, 0x10, 0x20
 #: What stands for no user where Linux takes a number (chown(2)).
 _NOBODY_AT_ALL = (1 << 32) - 1
 
@@ -72,33 +68,18 @@ def listening_at(state: State, name: str, group: int) -> Path:
 
 
 def group_for(state: State, function: str) -> int:
-    """The number of the group of one function. It is no other's, so that no function can enter another's folder; but
-    where the switch has no user of its own, that of the folder of sockets. Raises Failure."""
+    """The number of the group of one function, and of the user that its machine is. It is no other's, so that no
+    function can enter another's folder; but where the switch has no user of its own, that of the folder of sockets.
+    Raises Failure."""
     if os.geteuid() != 0 or closed_folder(state.folder) is not None:
         return state.group
     mark = zlib.crc32(f"{state.folder.resolve()}/{function}".encode())
-    return state.group_of(function, _USERS, mark % len(_USERS))
+    return state.group_of(function, NUMBERS, mark % len(NUMBERS), lambda: {user_for(state.folder), *in_use()})
 
 
 def let_pass(path: Path, group: int) -> None:
-    """Lets a group pass through a folder of ours, and no more: for who cannot be given more groups than one.
-
-    Source: acl(5); the attribute is as include/uapi/linux/posix_acl_xattr.h says.
-    """
-    found = path.stat()
-    try:
-        had = {entry for entry in _entries(os.getxattr(path, _ACL)) if entry[0] == _ACL_GROUP}
-    except OSError:  # none yet
-        had = set()
-    owner, others = found.st_mode >> 6 & 7, found.st_mode & 7
-    entries = [(_ACL_USER_OBJ, owner, _NO_ID), (_ACL_GROUP_OBJ, 1, _NO_ID)]
-    entries += sorted({*had, (_ACL_GROUP, 1, group)}, key=lambda entry: entry[2])
-    entries += [(_ACL_MASK, 1, _NO_ID), (_ACL_OTHER, others, _NO_ID)]
-    os.setxattr(path, _ACL, struct.pack("<I", _ACL_VERSION) + b"".join(struct.pack("<HHI", *each) for each in entries))
-
-
-def _entries(attribute: bytes) -> list[tuple[int, int, int]]:
-    return [struct.unpack_from("<HHI", attribute, at) for at in range(4, len(attribute), 8)]
+    """Lets a group pass through a folder of ours, and no more: for who cannot be given more groups than one."""
+    grant(path, "group", group, 1)
 
 
 def close_folder(path: Path) -> None:
@@ -153,4 +134,4 @@ def number_of(user: str) -> int:
 
 def user_for(folder: Path) -> int:
     """The number of the user, and group, that the switch of this state folder becomes; another one for each folder."""
-    return _USERS[zlib.crc32(str(folder.resolve()).encode()) % len(_USERS)]
+    return NUMBERS[zlib.crc32(str(folder.resolve()).encode()) % len(NUMBERS)]

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 import shutil
+import stat
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
@@ -14,6 +16,7 @@ from machine import BOOT
 from running_node import Command, needs_a_node, wait_until
 
 from tailrace.functions import agent
+from tailrace.functions.disks import let_read, qemu_user
 from tailrace.functions.domain import machine_id
 from tailrace.functions.names import outer_name
 from tailrace.node.pools import pooled
@@ -41,6 +44,7 @@ def disk(command: Command, images: Path) -> Iterator[Path]:
     built = json.loads(command("image", "build", "own", "--disk", "--json").stdout)["disk"]
     path = command.folder / "disk.qcow2"
     subprocess.run(["qemu-img", "convert", "-c", "-O", "qcow2", built, path], check=True)
+    let_read(path, qemu_user())  # and nobody else, until a machine has it
     yield path
     shutil.rmtree(images / "own")
 
@@ -69,6 +73,7 @@ def test_a_disk_boots_forwards_and_is_not_changed(command: Command, disk: Path, 
     finally:
         command("down")
     assert hashlib.sha256(disk.read_bytes()).digest() == before
+    assert stat.S_IMODE(disk.stat().st_mode) == 0o400 and not os.listxattr(disk)
 
 
 def assert_forwards(command: Command, spec: Path) -> None:

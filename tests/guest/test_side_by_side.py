@@ -113,3 +113,11 @@ def test_none_has_or_reaches_anothers_memory(pids: dict[str, int]) -> None:
         its = Path(f"/proc/{pids[other]}")
         ways = (lambda its=its: (its / "mem").open("rb").close(), lambda its=its: next((its / "map_files").iterdir()))
         assert not any(as_machine(pids[one], way) for way in ways)
+
+
+def test_none_reaches_what_another_has_on_its_disk(pids: dict[str, int], images: Path) -> None:
+    written = [path for path in (images / "disks").iterdir() if path.suffix in {".qcow2", ".seed", ".variables"}]
+    assert len(written) == 3
+    for path in written:
+        opened = [as_machine(pids[name], lambda path=path: path.open("rb").close()) for name in NAMES]
+        assert opened == [name == "other" for name in NAMES]

@@ -17,7 +17,7 @@ from test_machines import SETTING
 from test_migrate import FUNCTION, HERE, THERE, found
 
 from tailrace.errors import Failure, Mistake
-from tailrace.functions import failover, vfio
+from tailrace.functions import failover
 from tailrace.functions.domain import Nic, differing, domain_xml, failover_device
 from tailrace.functions.failover import plug, plugged, replug, slot_of, unplug
 from tailrace.functions.vfio import take_device
@@ -48,6 +48,7 @@ functions:
 bridges: {{b: [left, fw.0]}}
 """
 FRONT = Failover(0, MAC, PlannedVf("ens1f0", CARD, 2, function_at(2), 3))
+QEMU_USER = 64055
 RUNNING = Process("fw", 1, 2, outside="m")
 WITH_SLOT = replace(SETTING, nics=(Nic(MAC, "/s/0", stands_by=True), SETTING.nics[1]))
 
@@ -119,7 +120,7 @@ class Machine:
     """libvirt's, of which a device goes when its system has been asked often enough; None: never."""
 
     def __init__(self, patience: int | None = 2) -> None:
-        self.xml, self.patience = domain_xml(WITH_SLOT), patience
+        self.xml, self.patience = domain_xml(replace(WITH_SLOT, user=f"+{QEMU_USER}:+107")), patience
         self.leaving: dict[str, int] = {}
         self.refuses = False
 
@@ -161,15 +162,11 @@ def machine(monkeypatch: pytest.MonkeyPatch) -> Machine:
     return made
 
 
-QEMU_USER = 64055
-
-
 @pytest.fixture
 def owners(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """Who has been given a file, one after the other."""
     found: list[int] = []
     monkeypatch.setattr(os, "chown", lambda _path, user, _group: found.append(user))
-    monkeypatch.setattr(vfio, "qemu_user", lambda: QEMU_USER)
     return found
 
 
@@ -225,14 +222,14 @@ def test_the_machine_may_open_what_is_passed_through_to_it(
     names = {"pci_0000_3b_02_0": device}
     connection = SimpleNamespace(nodeDeviceLookupByName=names.__getitem__)
     monkeypatch.setattr(hypervisor, "connect", lambda: connection)
-    take_device(state, "fw", address, connection, kernel)
+    take_device(state, "fw", address, QEMU_USER, connection, kernel)
     (thing,) = state.record.things
     assert (
         owners == [QEMU_USER] and thing.whose == "fw" and kernel.target(f"{PCI}/devices/{address}/driver") == "vfio-pci"
     )
     assert state.undo(thing) is None and owners == [QEMU_USER, 0] and given_back == [address]
     # One that vfio-pci had before stays where it is.
-    take_device(state, "fw", address, connection, kernel)
+    take_device(state, "fw", address, QEMU_USER, connection, kernel)
     (thing,) = state.record.things
     assert state.undo(thing) is None and given_back == [address]
 

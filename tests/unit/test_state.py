@@ -22,6 +22,7 @@ from typing import Any
 import pytest
 
 from tailrace.errors import Failure, Mistake
+from tailrace.functions.disks import admit, machine_user, make_seed
 from tailrace.node.operations import Lowered, take_down
 from tailrace.node.running import reserve_each, reserve_pages
 from tailrace.node.status import status
@@ -35,6 +36,7 @@ from tailrace.resources.topology import Cpu
 from tailrace.state.function_tracer import NOTES, instance_of
 from tailrace.state.ours import MARK, forget_service, mark, marked
 from tailrace.state.record import (
+    Admitted,
     ArmedTracer,
     Damaged,
     FilePath,
@@ -48,7 +50,7 @@ from tailrace.state.record import (
     holding,
     peek,
 )
-from tailrace.switch.confine import let_pass
+from tailrace.switch.confine import group_for, let_pass, user_for
 
 
 def bind(path: Path) -> None:
@@ -718,3 +720,63 @@ def test_a_functions_group_is_no_other_functions(tmp_path: Path) -> None:
     assert peek(folder).groups == {"one": 102, "two": 100, "three": 101}
     with hold(folder) as state:
         assert state.group_of("two", numbers, 1) == 100
+        assert state.group_of("four", range(100, 106), 3, lambda: {103, 105}) == 104
+
+
+@pytest.mark.requires_root
+def test_a_user_is_let_use_a_file_while_that_is_on_record() -> None:
+    """Two of them, as themselves; then the file is as it was."""
+    folder = Path(tempfile.mkdtemp(prefix="tailrace-test-", dir="/run"))
+    try:
+        folder.chmod(0o711)
+        file = folder / "disk.raw"
+        file.write_text("disk")
+        file.chmod(0o640)
+        with hold(folder / "state") as state:
+            for user in (61500, 61400):
+                admit(state, f"fw{user}", file, user, 4)
+
+            def may(user: int, what: Callable[[], object]) -> bool:
+                child = os.fork()
+                if child == 0:
+                    try:
+                        os.setgroups([])
+                        os.setgid(user)
+                        os.setuid(user)
+                        what()
+                        os._exit(0)
+                    finally:
+                        os._exit(1)
+                return os.waitpid(child, 0)[1] == 0
+
+            assert [may(user, file.read_text) for user in (61500, 61400, 61300)] == [True, True, False]
+            assert not may(61500, lambda: file.open("r+").close())
+            one, two = (each for each in state.record.things if isinstance(each, Admitted))
+            assert state.undo(one) is None
+            assert [may(user, file.read_text) for user in (61500, 61400)] == [False, True]
+            assert state.undo(two) is None and two.undo() is None
+        assert stat.S_IMODE(file.stat().st_mode) == 0o640 and not os.listxattr(file)
+    finally:
+        shutil.rmtree(folder)
+
+
+@pytest.mark.requires_root
+def test_the_disks_of_one_machine_are_closed_to_the_user_of_another() -> None:
+    """What it has written, what it was told, and what its firmware keeps: by cat, as the user and group of another."""
+    folder = Path(tempfile.mkdtemp(prefix="tailrace-test-", dir="/run"))
+    try:
+        folder.chmod(0o755)
+        users = []
+        with hold(folder / "state") as state:
+            state.folder.chmod(0o711)
+            for name in ("one", "two"):
+                users.append(machine_user(group_for(state, name)))
+                make_seed(folder / name, {"user-data": b"secret"}, users[-1])
+            assert 0 not in users and len({*users, user_for(state.folder)}) == 3
+        for name, user in zip(("one", "two"), users, strict=True):
+            for reader in users:
+                words = [f"--reuid={reader}", f"--regid={reader}", "--clear-groups", "cat", str(folder / name)]
+                done = subprocess.run(["setpriv", *words], capture_output=True, check=False, timeout=60)
+                assert (done.returncode == 0 and b"secret" in done.stdout) == (reader == user)
+    finally:
+        shutil.rmtree(folder)
