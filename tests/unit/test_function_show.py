@@ -21,6 +21,7 @@ from tailrace.functions.show import Rows, Shown, ask, tell
 from tailrace.kernel.boot import boot_id
 from tailrace.process.control import ControlError
 from tailrace.state.folder import ENVIRONMENT
+from tailrace.state.ours import mark
 from tailrace.state.record import Process, Record, State
 
 ANSWER = {
@@ -45,6 +46,7 @@ LEFT = "]0;x [2J[/x][bold] 31m :smile:"
 @pytest.fixture(name="state")
 def fixture_state(tmp_path: Path) -> State:
     (tmp_path / "sockets" / "edge@2.0").mkdir(parents=True)
+    mark(tmp_path)
     return State(tmp_path, Record(boot_id()))
 
 

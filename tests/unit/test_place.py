@@ -165,7 +165,7 @@ def test_too_many_are_oversubscribed() -> None:
     [
         ("{kind: impair, cpus: 2}", "2 CPUs; kind impair has one thread, because .*; expected 1"),
         ("{runs: guest, cpus: 2}", "2 CPUs, which a guest has from whoever runs it; expected 1"),
-        ("{kind: skeleton, cpus: 65}", "expected 1 to 64"),
+        ("{kind: skeleton, cpus: 65}", "expected 1 to 16"),
     ],
 )
 def test_who_cannot_use_several_is_refused(function: str, said: str) -> None:
