@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Literal
 
@@ -97,9 +97,7 @@ class Answer:
     @property
     def words(self) -> str:
         """The kind; of a hybrid with hops that could be either's, how many are whose."""
-        if self.interface != HYBRID or not self.by_card:
-            return self.interface
-        return f"{HYBRID}, {self.by_card} of {self.inner} inner hops by the card"
+        return _words(self, (self.by_card, self.by_card))
 
 
 def sizes_of(frame: Frame) -> Sequence[int]:
@@ -118,6 +116,14 @@ def _over(frame: Frame, limits: Callable[[int], Iterable[Limit]]) -> list[Limit]
         )
         for same in zip(*(list(limits(size)) for size in IMIX_FRAMES), strict=True)
     ]
+
+
+def _words(answer: Answer, by_card: tuple[int, int]) -> str:
+    least, most = by_card
+    if answer.interface != HYBRID or not most:
+        return answer.interface
+    many = f"{most}" if least == most else f"{least} to {most}"
+    return f"{HYBRID}, {many} of {answer.inner} inner hops by the card"
 
 
 def answers(machine: Machine, chain: Chain, frame: Frame) -> list[Answer]:
@@ -235,13 +241,37 @@ def circle(machine: Machine, frame: int) -> list[Limit]:
     return sorted(found, key=lambda limit: limit.mpps)
 
 
-def turning_points(machine: Machine, chain: Chain) -> list[tuple[int, Answer]]:
-    """From which size of frame on another assignment is the best, with it; the first is that of the shortest."""
-    found: list[tuple[int, Answer]] = []
+@dataclass(frozen=True)
+class Best:
+    """The best kind of interface for a range of sizes."""
+
+    frames: tuple[int, int]
+    """The shortest and the longest."""
+    answer: Answer
+    """Of the shortest."""
+    by_card: tuple[int, int]
+    """Of a hybrid, the fewest and the most inner hops that are the card's."""
+
+    @property
+    def words(self) -> str:
+        """The kind; of a hybrid, how many hops are whose."""
+        return _words(self.answer, self.by_card)
+
+
+def turning_points(machine: Machine, chain: Chain) -> list[Best]:
+    """The best kinds by size of frame: a new one where another kind is the best, or where a spec can no longer say it,
+    or can."""
+    found: list[Best] = []
     for frame in FRAMES:
         best = next(iter(answers(machine, chain, frame)), None)
-        if best is not None and (not found or found[-1][1].words != best.words):
-            found.append((frame, best))
+        if best is None:
+            continue
+        last = found[-1] if found else None
+        if last and (last.answer.interface, last.answer.in_spec) == (best.interface, best.in_spec):
+            by_card = min(last.by_card[0], best.by_card), max(last.by_card[1], best.by_card)
+            found[-1] = replace(last, frames=(last.frames[0], frame), by_card=by_card)
+        else:
+            found.append(Best((frame, frame), best, (best.by_card, best.by_card)))
     return found
 
 

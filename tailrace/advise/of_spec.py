@@ -20,7 +20,7 @@ def chains_of(spec: Spec, *, on_card: bool = False) -> dict[str, Chain]:
     }
     found = {}
     for name, chain in spec.chains.items():
-        functions = len(chain.through) + (0 if on_card else sum(_passed(spec, str(end)) for end in chain.ends))
+        functions = len(chain.through) + sum(_passed(spec, str(end)) for end in chain.ends)
         if functions:
             own = set().union(*cards[name])
             sharing = [sum(card in set().union(*ends) for ends in cards.values()) for card in own]

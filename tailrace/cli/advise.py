@@ -170,7 +170,9 @@ def calibrate(
     card: Annotated[
         str | None,
         typer.Option(
-            metavar="NAME", help="The card whose link and PCIe the file has too. Default: the only one there is."
+            metavar="NAME",
+            help="The card whose link and PCIe the file has too. Default: the only one there is.",
+            autocompletion=complete.cards,
         ),
     ] = None,
     as_json: JsonOption = False,
@@ -358,18 +360,16 @@ def _nothing_known(machine: Machine, chains: dict[str, Chain], path: Path | None
 
 def _recommended(machine: Machine, chain: Chain) -> Iterator[dict[str, Any]]:
     """Which kind to choose from which size on, and why: at the shortest frames, and at the longest that each is for."""
-    points = turning_points(machine, chain)
-    ends = [*(size - 1 for size, _ in points[1:]), FRAMES[-1]]
-    for number, ((size, best), end) in enumerate(zip(points, ends, strict=True)):
-        at = end if number else size
+    for number, best in enumerate(turning_points(machine, chain)):
+        at = best.frames[1 if number else 0]
         found: dict[str, Any] = {
-            "from_frame_bytes": size,
-            "interface": best.interface,
+            "from_frame_bytes": best.frames[0],
+            "interface": best.answer.interface,
             "assignment": best.words,
             "reason": _reason(machine, chain, at),
-            "in_spec": best.in_spec,
+            "in_spec": best.answer.in_spec,
         }
-        if not best.in_spec:
+        if not best.answer.in_spec:
             other = next((each for each in assignments(machine, chain, at) if each.in_spec), None)
             found["instead"] = other and {
                 "assignment": other.words,

@@ -59,7 +59,8 @@ def _panel(machine: Machine, name: str, chain: Chain, measured: Sequence[Measure
             continue
         for limit in dict.fromkeys(each.name for answer in of.values() for each in answer.limits):
             drawn = [(across(size), down(of[size].by_name[limit])) for size in STEPS if limit in of[size].by_name]
-            yield svg.path(drawn, f"c{number} thin")
+            if drawn:
+                yield svg.path(drawn, f"c{number} thin")
         yield svg.path([(across(size), down(of[size].mpps)) for size in STEPS], f"c{number}")
         yield f'<rect class="bar c{number}" x="{right + 18}" y="{y:.1f}" width="12" height="12" rx="2"/>'
         yield svg.text(right + 38, y + 11, f"{interface}, bounded by")

@@ -136,7 +136,7 @@ def test_a_chain_takes_more_of_the_card_with_each_function() -> None:
     (one,) = (each for each in answers(PUBLISHED, Chain(1, 1, 2), 64) if each.interface == "sr-iov")
     (two,) = (each for each in answers(PUBLISHED, Chain(2, 1, 2), 64) if each.interface == "sr-iov")
     assert two.mpps == pytest.approx(PUBLISHED["card_mpps"] / 3) and one.mpps > two.mpps
-    assert [best.words for _, best in turning_points(PUBLISHED, Chain(8, 1, 2))][-1] == "vhost-user"
+    assert [best.words for best in turning_points(PUBLISHED, Chain(8, 1, 2))][-1] == "vhost-user"
 
 
 def test_a_hybrid_leaves_the_ends_to_the_card() -> None:
@@ -194,6 +194,15 @@ def test_no_number_of_hops_by_the_card_is_better(worker_ns: float, functions: in
     assert all(each.in_spec == (each.by_card < len(sayable)) for each in hybrids)
 
 
+def test_what_is_chosen_is_a_line_for_each_kind() -> None:
+    """Not one for each number of hops, of which a long chain has many."""
+    few, more, *_ = turning_points(with_switch(52.0), Chain(200, 1, 2))
+    assert (few.frames[0], few.answer.in_spec) == (64, True) and re.fullmatch(
+        r"hybrid, \d+ to 99 of 199 inner hops by the card", few.words
+    )
+    assert more.frames[0] == few.frames[1] + 1 and not more.answer.in_spec and more.by_card[0] == 100
+
+
 def test_what_chains_share_is_divided_among_them() -> None:
     alone, shared = Chain(2, 1, 2), Chain(2, 1, 2, beside=3, on_card=2)
     for interface, parts in (("sr-iov", 2), ("vhost-user", 3)):
@@ -229,7 +238,7 @@ chains:
         "none": Chain(1, 1, 0, beside=4, on_card=1),
         "hybrid": Chain(3, 1, 2, beside=4, on_card=1),
     }
-    assert chains_of(load_spec(tmp_path / "s.yaml"), on_card=True)["hybrid"] == Chain(1, 1, 2, beside=4, on_card=4)
+    assert chains_of(load_spec(tmp_path / "s.yaml"), on_card=True)["hybrid"] == Chain(3, 1, 2, beside=4, on_card=4)
     said = advise(tmp_path / "s.yaml", "--frames", "64")
     assert said.count("No end of it is a port of a card") == 1
     assert "frame rate, shared by 4 chains" in advise(tmp_path / "s.yaml", "--frames", "64", "--on-card")
