@@ -60,6 +60,8 @@ class Chain:
     """Chains that the switch's cores and memory serve, this one included."""
     on_card: int = 1
     """Those that its card serves."""
+    links: int = 1
+    """Links that its ends are on: 2 if one is on another interface than the other."""
 
     @property
     def inner(self) -> int:
@@ -346,7 +348,8 @@ def _at_ends(machine: Machine, chain: Chain, frame: int, by_card: int) -> Iterat
         what = "PCIe" + (f", crossed {crossings:g} times each way" if crossings > 1 else "")
         yield _part(Limit(what, 1e3 / pcie_ns(machine, frame) / crossings), chain.on_card)
     if "line_gbps" in machine:
-        yield _part(Limit("the link", line_mpps(machine, frame) * BOTH / chain.ends), chain.on_card)
+        what = "the link" if chain.links == 1 else f"the {chain.links} links"
+        yield _part(Limit(what, line_mpps(machine, frame) * chain.links * BOTH / chain.ends), chain.on_card)
 
 
 def _by_card(machine: Machine, chain: Chain, frame: int, by_card: int) -> Iterator[Limit]:

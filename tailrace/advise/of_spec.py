@@ -30,6 +30,7 @@ def chains_of(spec: Spec, *, on_card: bool = False) -> dict[str, Chain]:
                 ends=sum(map(bool, cards[name])),
                 beside=len(spec.chains),
                 on_card=max(sharing, default=1),
+                links=BOTH if all(cards[name]) and not set.intersection(*cards[name]) else 1,
             )
     return found
 

@@ -194,6 +194,11 @@ def test_no_number_of_hops_by_the_card_is_better(worker_ns: float, functions: in
     assert all(each.in_spec == (each.by_card < len(sayable)) for each in hybrids)
 
 
+def test_two_links_carry_twice_as_much() -> None:
+    one, two = (answers(with_switch(5.0), Chain(1, 4, 2, links=links), 1518)[0].by_name for links in (1, 2))
+    assert two["the 2 links"] == pytest.approx(2 * one["the link"])
+
+
 def test_what_is_chosen_is_a_line_for_each_kind() -> None:
     """Not one for each number of hops, of which a long chain has many."""
     few, more, *_ = turning_points(with_switch(52.0), Chain(200, 1, 2))
@@ -222,10 +227,12 @@ functions:
   b: skeleton
   c: skeleton
   d: skeleton
+  e: skeleton
   first: {kind: skeleton, interface: [{passthrough: ens3f0/0}, vhost-user]}
   last: {kind: skeleton, interface: [vhost-user, {passthrough: ens3f0/1}]}
 chains:
   north: [wan, a, lan]
+  far: [{if: ens5f0}, e, {if: ens6f0}]
   half: [lacp, b, tester.a]
   none: [guest, c, tester.b]
   hybrid: [first.1, d, last.0]
@@ -233,15 +240,16 @@ chains:
     (tmp_path / "s.yaml").write_text(text)
     found = chains_of(load_spec(tmp_path / "s.yaml"))
     assert found == {
-        "north": Chain(1, 1, 2, beside=4, on_card=2),
-        "half": Chain(1, 1, 1, beside=4, on_card=2),
-        "none": Chain(1, 1, 0, beside=4, on_card=1),
-        "hybrid": Chain(3, 1, 2, beside=4, on_card=1),
+        "north": Chain(1, 1, 2, beside=5, on_card=2),
+        "far": Chain(1, 1, 2, beside=5, links=2),
+        "half": Chain(1, 1, 1, beside=5, on_card=2),
+        "none": Chain(1, 1, 0, beside=5, on_card=1),
+        "hybrid": Chain(3, 1, 2, beside=5, on_card=1),
     }
-    assert chains_of(load_spec(tmp_path / "s.yaml"), on_card=True)["hybrid"] == Chain(3, 1, 2, beside=4, on_card=4)
+    assert chains_of(load_spec(tmp_path / "s.yaml"), on_card=True)["hybrid"] == Chain(3, 1, 2, beside=5, on_card=5)
     said = advise(tmp_path / "s.yaml", "--frames", "64")
     assert said.count("No end of it is a port of a card") == 1
-    assert "frame rate, shared by 4 chains" in advise(tmp_path / "s.yaml", "--frames", "64", "--on-card")
+    assert "frame rate, shared by 5 chains" in advise(tmp_path / "s.yaml", "--frames", "64", "--on-card")
 
 
 def test_tailraces_switch_takes_a_hop_more_than_there_are_functions() -> None:
