@@ -15,6 +15,7 @@
 #include "common/eal.h"
 #include "common/grace.h"
 #include "common/log.h"
+#include "common/option.h"
 #include "port/guest_backend.h"
 
 enum { PAGE = 4096, PAGES = 1 << 16, REST_US = 1000000 };
@@ -65,12 +66,14 @@ static double measure(int fd, unsigned rest_us, unsigned stride)
 	return touches.ns;
 }
 
-int main(void)
+int main(int argc, char **argv)
 {
 	const int fd = memfd_create("guest", MFD_CLOEXEC);
 	const size_t size = (size_t)PAGES * PAGE;
 	uint8_t *own;
 
+	option_none(argc, argv,
+		    "How long a worker takes to write to a page of a guest's memory for the first time: ns a page.");
 	log_open("tailrace-first-touch", LOG_LEVEL_WARNING);
 	if (eal_start(&(struct eal_options){.program = "tailrace-first-touch", .core = -1, .memory_mib = 16}) != 0 ||
 	    grace_open() != 0 || guest_survive_cuts() != 0 || ftruncate(fd, size) != 0)

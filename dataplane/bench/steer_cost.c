@@ -10,6 +10,7 @@
 
 #include <rte_cycles.h>
 
+#include "common/option.h"
 #include "steer/bridge.h"
 #include "steer/classify.h"
 #include "steer/pin.h"
@@ -179,8 +180,9 @@ static void bridging(unsigned stations)
 	bridge_memory_free(memory);
 }
 
-int main(void)
+int main(int argc, char **argv)
 {
+	option_none(argc, argv, "TSC cycles for each frame of what steering decides.");
 	headers = aligned_alloc(64, FRAMES * sizeof(*headers));
 	if (headers == NULL)
 		return 1;

@@ -12,6 +12,7 @@
 #include <rte_cycles.h>
 #include <rte_mbuf.h>
 
+#include "common/option.h"
 #include "functions/tunnel.h"
 #include "test/frame_builder.h"
 #include "test/start_dpdk.h"
@@ -118,8 +119,10 @@ static void measure(struct subject *subject)
 	nothing_in = nothing_out = 0;
 }
 
-int main(void)
+int main(int argc, char **argv)
 {
+	option_none(argc, argv,
+		    "What it takes to put outer headers before a frame and to take them off, beside the skeleton.");
 	if (start_dpdk(64) != 0)
 		return 1;
 	pool = rte_pktmbuf_pool_create("frames", FRAMES, 256, 0, RTE_MBUF_DEFAULT_BUF_SIZE, SOCKET_ID_ANY);

@@ -1,6 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <errno.h>
+#include <stdbool.h>
+#include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "log.h"
 #include "option.h"
@@ -22,4 +25,14 @@ void option_wrong(int returned, const char *argument)
 {
 	log_error("%s: %s; see --help", argument, returned == ':' ? "its value is missing" : "no such option");
 	exit(2);
+}
+
+void option_none(int argc, char *const argv[], const char *does)
+{
+	const bool help = argc == 2 && strcmp(argv[1], "--help") == 0;
+
+	if (argc < 2)
+		return;
+	fprintf(help ? stdout : stderr, "usage: %s\n%s\n", program_invocation_short_name, does);
+	exit(help ? 0 : 2);
 }

@@ -9,6 +9,9 @@
 /* The whole number from `least` to `most` that `text` says; ends the program if it says anything else. */
 long option_number(const char *option, const char *text, long least, long most);
 
+/* For a program that takes no options: print what it does and end, if there is any; it is wrong unless --help. */
+void option_none(int argc, char *const argv[], const char *does);
+
 /* End the program over an argument that getopt_long() returned as wrong: ':' or '?'. */
 _Noreturn void option_wrong(int returned, const char *argument);
 

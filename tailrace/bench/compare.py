@@ -19,6 +19,8 @@ Step = Callable[[float], None]
 """Told how many seconds of a side are done."""
 FRAMES = (64, 1518)
 """Smallest and largest frame."""
+MOST_PAIRS = 1000
+"""More would take days, and tell no more."""
 
 
 def after(step: Step, seconds: float) -> Step:
@@ -53,8 +55,8 @@ class Plan:
             raise Mistake(
                 f"--frame {self.frame}: expected a frame size from {FRAMES[0]} to {FRAMES[1]} bytes, FCS included"
             )
-        if self.pairs < 1:
-            raise Mistake(f"--pairs {self.pairs}: expected at least 1")
+        if not 1 <= self.pairs <= MOST_PAIRS:
+            raise Mistake(f"--pairs {self.pairs}: expected 1 to {MOST_PAIRS}")
         if not 0.2 <= self.seconds <= 3600:
             raise Mistake(f"--seconds {self.seconds:g}: expected 0.2 to 3600")
 

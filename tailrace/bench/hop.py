@@ -36,6 +36,8 @@ class HopPlan(Plan):
         against_known(self.against)
         if self.traffic not in KINDS:
             raise Mistake(f"--traffic {self.traffic}: expected {ALL} or some of {', '.join(KINDS)}")
+        if self.kind.whole_seconds and not self.seconds.is_integer():
+            raise Mistake(f"--seconds {self.seconds:g}: expected whole seconds, 1 to 3600, of --traffic {self.traffic}")
 
     @property
     def kind(self) -> Kind:
@@ -58,10 +60,16 @@ class KindsPlan:
     plans: Sequence[HopPlan]
 
     @classmethod
-    def of(cls, traffic: str, plan: HopPlan) -> KindsPlan:
-        """The plan for each kind of a list, once; `all` stands for every one. Raises Mistake."""
+    def of(cls, traffic: str, plan: HopPlan, frame: int | None = None) -> KindsPlan:
+        """The plan for each kind of a list, once, with frames of this size, if one is asked for; `all` stands for every
+        kind. Raises Mistake."""
         kinds = [kind for word in traffic.split(",") for kind in (KINDS if word == ALL else [word])]
-        return cls([replace(plan, traffic=kind) for kind in dict.fromkeys(kinds)])
+        sized = plan if frame is None else replace(plan, frame=frame)
+        plans = [replace(sized, traffic=kind) for kind in dict.fromkeys(kinds)]
+        own = [each.traffic for each in plans if each.kind.own_frames]
+        if frame is not None and own:
+            raise Mistake(f"--frame {frame}: expected none with --traffic {','.join(own)}, whose frames have their own")
+        return cls(plans)
 
     @property
     def total_seconds(self) -> float:

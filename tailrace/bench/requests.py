@@ -38,12 +38,12 @@ RATIOS = (
 
 def side_seconds(seconds: float) -> float:
     """How long a side takes in all."""
-    return 3 * _whole(seconds) + START_SECONDS
+    return 3 * seconds + START_SECONDS
 
 
 def measure(plan: Plan, name: str, setting: Setting, step: Step) -> list[Sample]:
-    """One side: bulk, requests, connections, for so many seconds each."""
-    seconds = _whole(plan.seconds)
+    """One side: bulk, requests, connections, for so many seconds each, which are whole ones."""
+    seconds = int(plan.seconds)
     with tcp.through(setting, name) as (switch, stacks):
         step(START_SECONDS / 2)
 
@@ -57,11 +57,6 @@ def measure(plan: Plan, name: str, setting: Setting, step: Step) -> list[Sample]
             return {"cycles_per_packet": cycles, **bulk, "requests_kps": requests, "connections_kps": connections}
 
         return setting.samples(stacks.needed, figures)
-
-
-def _whole(seconds: float) -> int:
-    """iperf3 and the client of requests run for whole seconds."""
-    return max(1, round(seconds))
 
 
 def _requests(stacks: Stacks, seconds: int, *how: str) -> float:

@@ -51,6 +51,10 @@ class Kind:
     """Each raises Mistake, naming what to install, if it cannot be had."""
     columns: Sequence[Column] = (CYCLES, MPPS)
     ratios: Sequence[Ratio] = RATIOS
+    own_frames: bool = False
+    """No frame size is asked for: the kind has its own."""
+    whole_seconds: bool = False
+    """It is measured for whole seconds only."""
     side_seconds: Callable[[float], float] = lambda seconds: side_seconds(seconds) + circulate.START_SECONDS
     """How long a side takes in all that is measured for so many seconds."""
 
@@ -65,8 +69,9 @@ def _saturate(plan: Plan, name: str, setting: Setting, step: Step) -> list[Sampl
         return saturate(setting, switch, sockets, plan, after(step, START_SECONDS / 2))
 
 
-def _circulating(about: str, wiring: Wiring) -> Kind:
-    return Kind(about, partial(circulate.measure, wiring), programs=(circulate.PROGRAM,))
+def _circulating(about: str, wiring: Wiring, own_frames: bool = False) -> Kind:
+    measure = partial(circulate.measure, wiring)
+    return Kind(about, measure, programs=(circulate.PROGRAM,), own_frames=own_frames)
 
 
 # ------- what each switch does -------
@@ -181,6 +186,7 @@ KINDS: Mapping[str, Kind] = {
             shows=(_share("unfinished", "received", 1 / 8), _share("chained", "sent", 1 / 8), _imix),
             offloads=True,
         ),
+        own_frames=True,
     ),
     "packed": _circulating(
         "packed rings",
@@ -233,6 +239,8 @@ KINDS: Mapping[str, Kind] = {
         installed=(partial(system_program, "iperf3"), partial(system_program, "ip")),
         columns=(CYCLES, *requests.COLUMNS),
         ratios=(RATIOS[0], *requests.RATIOS),
+        own_frames=True,
+        whole_seconds=True,
         side_seconds=requests.side_seconds,
     ),
 }

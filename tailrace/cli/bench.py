@@ -65,7 +65,7 @@ def bench() -> None:
 
 
 FrameOption = Annotated[int, typer.Option(metavar="BYTES", help="Frame size with the 4 bytes of the FCS: 64 to 1518.")]
-PairsOption = Annotated[int, typer.Option(metavar="N", help="How often each side is measured.")]
+PairsOption = Annotated[int, typer.Option(metavar="N", help="How often each side is measured: 1 to 1000.")]
 SecondsOption = Annotated[float, typer.Option(metavar="S", help="How long each measurement lasts.")]
 CoresOption = Annotated[str | None, typer.Option(metavar="SWITCH,LOAD", help="The CPUs to use, such as 1,0.")]
 AgainstOption = Annotated[
@@ -98,7 +98,10 @@ def hop(
             autocompletion=complete.listed(*KINDS, "all"),
         ),
     ] = PLAIN,
-    frame: FrameOption = 64,
+    frame: Annotated[
+        int | None,
+        typer.Option(metavar="BYTES", help="Frame size with the 4 bytes of the FCS: 64 to 1518; 64 unless given."),
+    ] = None,
     against: AgainstOption = OVS_DPDK,
     pairs: PairsOption = 5,
     seconds: SecondsOption = 3.0,
@@ -122,15 +125,23 @@ def hop(
 
     --traffic has other kinds of traffic, of which the guests are ours, and Open vSwitch is configured to do the same as
     Tailrace. A kind has figures only if the run shows that the traffic was of it; every frame is checked at the end.
-    With several kinds, one table has them all.
+    With several kinds, one table has them all. mixed and iperf have frame sizes of their own; iperf takes whole
+    seconds.
 
     If traffic stalls or a packet is lost, the command fails and prints no figure. It needs root, and reserves up to
     1.3 GiB of huge pages while it runs.
     """
+
+    notes = [CYCLES_NOTE, MPPS_NOTE, *([PEER_NOTE] if against != ALONE else [])]
+
+    def plan() -> bench_hop.KindsPlan:
+        each = bench_hop.HopPlan(64, pairs, seconds, _parse_cores(cores), against)
+        return bench_hop.KindsPlan.of(traffic, each, frame)
+
     finish(
-        lambda: bench_hop.KindsPlan.of(traffic, bench_hop.HopPlan(frame, pairs, seconds, _parse_cores(cores), against)),
+        plan,
         bench_hop.run_kinds,
-        partial(_hop_table, frame=frame, notes=[CYCLES_NOTE, MPPS_NOTE, *([PEER_NOTE] if against != ALONE else [])]),
+        partial(_hop_table, frame=frame or 64, notes=notes),
         as_json=as_json,
     )
 

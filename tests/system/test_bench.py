@@ -87,7 +87,7 @@ def test_kinds_of_traffic_alone_are_one_table(tailrace: Path, tmp_path: Path) ->
 @pytest.mark.whole
 def test_every_kind_of_traffic_beside_open_vswitch(tailrace: Path, tmp_path: Path) -> None:
     pages = PAGES.read_text()
-    done = hop(tailrace, tmp_path, "--traffic", "all", "--pairs", "1", "--seconds", "0.25", "--json", timeout=400)
+    done = hop(tailrace, tmp_path, "--traffic", "all", "--pairs", "1", "--seconds", "1", "--json", timeout=400)
     assert done.returncode == 0, done.stderr
     result = json.loads(done.stdout)
     assert result["failed"] == {}
@@ -107,6 +107,9 @@ def test_every_kind_of_traffic_beside_open_vswitch(tailrace: Path, tmp_path: Pat
         (("--frame", "60"), "64 to 1518"),
         (("--frame", "64", "--against", "vpp"), "expected ovs-dpdk or none"),
         (("--traffic", "plain,udp"), "--traffic udp: expected all or some of plain, checksum"),
+        (("--traffic", "pin,mixed,iperf", "--frame", "64"), "--frame 64: expected none with --traffic mixed,iperf"),
+        (("--traffic", "iperf", "--seconds", "0.25"), "expected whole seconds"),
+        (("--pairs", "1001"), "--pairs 1001: expected 1 to 1000"),
         (("--frame", "64", "--cores", "0,0"), "two different CPUs"),
         (("--frame", "64", "--cores", "zero"), "such as 1,0"),
     ],

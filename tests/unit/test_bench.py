@@ -352,6 +352,8 @@ def test_accounts_that_agree_once_the_last_drops_are_added() -> None:
         {"frame": 1519},
         {"frame": 64, "against": "vpp"},
         {"frame": 64, "pairs": 0},
+        {"frame": 64, "pairs": 1001},
+        {"traffic": "iperf", "seconds": 1.5},
         {"frame": 64, "seconds": 0.0},
     ],
 )

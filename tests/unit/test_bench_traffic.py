@@ -157,6 +157,9 @@ def test_the_kinds_that_are_asked_for() -> None:
     assert [each.traffic for each in KindsPlan.of(ALL, plan).plans] == list(KINDS)
     assert {each.traffic for each in KindsPlan.of(f"pin,{ALL}", plan).plans} == set(KINDS)
     two = KindsPlan.of("pin,vlan,pin", plan)
+    assert {each.frame for each in KindsPlan.of("pin,vlan", plan, 512).plans} == {512}
+    with pytest.raises(Mistake, match="--frame 64: expected none with --traffic mixed,iperf"):
+        KindsPlan.of(ALL, plan, 64)
     assert [(each.traffic, each.frame, each.pairs) for each in two.plans] == [("pin", 128, 2), ("vlan", 128, 2)]
     assert two.total_seconds == sum(each.total_seconds for each in two.plans)
     with pytest.raises(Mistake, match="--traffic udp: expected all or some of plain, checksum"):
