@@ -46,24 +46,48 @@ static int find_group(const char *name, gid_t *group)
 	return *name >= '0' && *name <= '9' && *end == '\0' ? 0 : -EINVAL;
 }
 
-/* Set the mode of a socket's file, and of no other that was put in its place, or that a link there leads to. */
-static int set_mode(const char *path, int mode)
+/*
+ * Returns a descriptor of the socket's file that is at this path, for its group and mode to be set, or a negative
+ * errno: -ENOTSOCK when another was put in its place, or a link.
+ */
+static int open_file(const char *path)
 {
 	const int fd = open(path, O_PATH | O_NOFOLLOW | O_CLOEXEC);
-	char opened[32];
 	struct stat stat;
 	int rc;
 
 	if (fd < 0)
 		return -errno;
+	rc = fstat(fd, &stat) != 0 ? -errno : !S_ISSOCK(stat.st_mode) || stat.st_uid != geteuid() ? -ENOTSOCK : 0;
+	if (rc == 0)
+		return fd;
+	close(fd);
+	return rc;
+}
+
+static int set_group(const char *path, gid_t group)
+{
+	const int fd = open_file(path);
+	int rc;
+
+	if (fd < 0)
+		return fd;
+	rc = fchownat(fd, "", -1, group, AT_EMPTY_PATH) == 0 ? 0 : -errno;
+	close(fd);
+	return rc;
+}
+
+static int set_mode(const char *path, int mode)
+{
+	const int fd = open_file(path);
+	char opened[32];
+	int rc;
+
+	if (fd < 0)
+		return fd;
 	/* No call changes the mode of a file that is open in this way, but by its name. */
 	snprintf(opened, sizeof(opened), "/proc/self/fd/%d", fd);
-	if (fstat(fd, &stat) != 0)
-		rc = -errno;
-	else if (!S_ISSOCK(stat.st_mode) || stat.st_uid != geteuid())
-		rc = -ENOTSOCK;
-	else
-		rc = chmod(opened, mode) == 0 ? 0 : -errno;
+	rc = chmod(opened, mode) == 0 ? 0 : -errno;
 	close(fd);
 	return rc;
 }
@@ -103,8 +127,8 @@ int guest_listen(const struct guest_options *options, char *why, unsigned why_si
 		goto close_fd;
 	}
 	/* Nobody can connect until it listens, so there is no moment at which the wrong ones may. */
-	if (group != (gid_t)-1 && lchown(path, -1, group) != 0) {
-		rc = -errno;
+	rc = group != (gid_t)-1 ? set_group(path, group) : 0;
+	if (rc != 0) {
 		snprintf(why, why_size, "socket %s cannot be given to group '%s': %s%s%s", path, options->group,
 			 strerror(-rc), rc == -EPERM ? "; start the switch with --groups " : "",
 			 rc == -EPERM ? options->group : "");

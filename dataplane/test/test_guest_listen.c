@@ -15,7 +15,8 @@
 
 #include "port/guest_listen.h"
 
-static const char *led_to; /* by the link that is put in a socket's place once it is there; NULL: by none */
+static const char *instead; /* of a socket, once it is there; NULL: nothing */
+static const char *led_to;  /* by the link that is put in a socket's place once it is there; NULL: by none */
 
 int __real_bind(int fd, const struct sockaddr *address, socklen_t length);
 int __wrap_bind(int fd, const struct sockaddr *address, socklen_t length);
@@ -27,6 +28,8 @@ int __wrap_bind(int fd, const struct sockaddr *address, socklen_t length)
 
 	if (rc == 0 && led_to != NULL)
 		assert_true(unlink(path) == 0 && symlink(led_to, path) == 0);
+	if (rc == 0 && instead != NULL)
+		assert_int_equal(rename(instead, path), 0);
 	return rc;
 }
 
@@ -61,10 +64,41 @@ static void gives_its_mode_to_the_socket_and_to_nothing_in_its_place(void **stat
 	assert_int_equal(rmdir(folder), 0);
 }
 
+static void gives_its_group_to_the_socket_and_to_nothing_in_its_place(void **state)
+{
+	char folder[] = "/tmp/tailrace-test-XXXXXX", socket_path[64], other[64], group[16], why[320];
+	const struct guest_options options = {.name = "g", .path = socket_path, .group = group, .socket_mode = -1};
+	/* Who is not root may give a file to a group of its own only. */
+	const gid_t given = geteuid() == 0 ? 12345 : getegid();
+	struct stat stat;
+	int fd, file;
+
+	assert_non_null(mkdtemp(folder));
+	snprintf(socket_path, sizeof(socket_path), "%s/socket", folder);
+	snprintf(other, sizeof(other), "%s/other", folder);
+	snprintf(group, sizeof(group), "%u", given);
+	led_to = NULL;
+	fd = guest_listen(&options, why, sizeof(why));
+	assert_true(fd >= 0);
+	assert_int_equal(lstat(socket_path, &stat), 0);
+	assert_int_equal(stat.st_gid, given);
+	close(fd);
+	file = open(other, O_WRONLY | O_CREAT | O_CLOEXEC, 0600);
+	assert_true(file >= 0);
+	instead = other;
+	assert_int_equal(guest_listen(&options, why, sizeof(why)), -ENOTSOCK);
+	instead = NULL;
+	assert_int_equal(fstat(file, &stat), 0);
+	assert_int_equal(stat.st_gid, getegid());
+	close(file);
+	assert_int_equal(rmdir(folder), 0);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(gives_its_mode_to_the_socket_and_to_nothing_in_its_place),
+		cmocka_unit_test(gives_its_group_to_the_socket_and_to_nothing_in_its_place),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
