@@ -83,6 +83,12 @@ class RunningSwitch:
         status = Path(f"/proc/{self.process.pid}/status").read_text().splitlines()
         return 1024 * int(next(line for line in status if line.startswith("RssAnon")).split()[1])
 
+    def mapped(self, name: str) -> int:
+        """Bytes of the memfd of this name whose pages the switch has mapped."""
+        mappings = Path(f"/proc/{self.process.pid}/smaps").read_text().split("/memfd:")[1:]
+        ours = [mapping for mapping in mappings if mapping.split(" ", 1)[0] == name]
+        return sum(1024 * int(mapping.split("Rss:", 1)[1].split()[0]) for mapping in ours)
+
     def patch(self, **sections: Any) -> dict[str, Any]:
         """Change the configuration by these sections of a merge patch; None deletes."""
         answer: dict[str, Any] = self.call("config.apply", patch=sections)

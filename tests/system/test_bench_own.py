@@ -35,10 +35,10 @@ def bench(tailrace: Path, folder: Path, *options: str) -> subprocess.CompletedPr
     return ready_command.run(tailrace, words, environment=environment(folder), folder=Path.cwd(), timeout=180)
 
 
-@pytest.mark.parametrize("what", ["first-touch", "rules-cost", "steer-cost", "tunnel-cost", "vring-cost"])
+@pytest.mark.parametrize("what", ["first-touch", "rules-cost", "steer-cost", "tunnel-cost", "vring-cost", "leave-cost"])
 def test_a_program_without_options_refuses_each(binaries: Path, what: str) -> None:
     program = binaries / f"bench/tailrace-{what}"
-    for options, status in ((["--rounds", "3"], 2), (["more"], 2), (["--help"], 0)):
+    for options, status in ((["--rounds", "3"], 2), (["one", "more"], 2), (["--help"], 0)):
         done = subprocess.run([program, *options], capture_output=True, text=True, timeout=60, check=False)
         assert done.returncode == status
         assert (done.stderr if status else done.stdout).startswith(f"usage: tailrace-{what}\n")
