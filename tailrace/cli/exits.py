@@ -30,7 +30,12 @@ def exits(
         ),
     ],
     interfaces: Annotated[
-        str | None, typer.Option(metavar="A,B,...", help=f"Kinds to compare: {', '.join(WORDS)}. Default: all.")
+        str | None,
+        typer.Option(
+            metavar="A,B,...",
+            help=f"Kinds to compare: {', '.join(WORDS)}. Default: all.",
+            autocompletion=complete.listed(*WORDS),
+        ),
     ] = None,
     frames: Annotated[str | None, typer.Option(metavar="LIST", help="Frame sizes with FCS, and imix: 64,imix.")] = None,
     rate: Annotated[str | None, typer.Option(metavar="RATE", help="Each way: 5kpps.")] = None,

@@ -493,7 +493,9 @@ def _save(name: str, file: Path, *, as_json: bool) -> int:
 
 
 def _restore(name: str, file: Path | None, label: str | None, *, as_json: bool) -> int:
-    if (file is None) == (label is None):
+    if file is not None and label is not None:
+        raise Mistake(f"{file} and --snapshot {label}: expected one of both, a file or a snapshot")
+    if file is None and label is None:
         raise Mistake("expected a file, or a snapshot's label with --snapshot")
     if file is None:
         file = _snapshot_file(name, label or "")

@@ -40,7 +40,11 @@ def build(
         ),
     ] = "cloud",
     profile: Annotated[
-        str, typer.Option(help="Tuned inside, with cyclictest: latency. It shows with two CPUs or more (`cpus`).")
+        str,
+        typer.Option(
+            help="Tuned inside, with cyclictest: latency. It shows with two CPUs or more (`cpus`).",
+            autocompletion=complete.words(*PROFILES),
+        ),
     ] = "",
     with_: Annotated[
         str, typer.Option("--with", metavar="LIST", help="Programs of this host that it has too, such as stress-ng.")
@@ -100,6 +104,14 @@ def _build(
     name: str, kernel: str, profile: str, programs: Sequence[str], *, disk: bool, container: bool, as_json: bool
 ) -> int:
     if container:
+        given = {"": name != DEFAULT and name, "--kernel ": kernel != "cloud" and kernel, "--profile ": profile}
+        given |= {"--with ": ",".join(programs), "--disk": disk and " "}
+        ignored = [f"{option}{value}".strip() for option, value in given.items() if value]
+        if ignored:
+            raise Mistake(
+                f"--container takes no {', '.join(ignored)}: the containers' image is named by its contents, and has "
+                "no system of its own; leave it out, or make an image of your own for `tailrace image import`"
+            )
         made = container_image()
         if as_json:
             print_json({"image": made})

@@ -17,6 +17,7 @@ import subprocess
 import tarfile
 import tempfile
 import time
+import zlib
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass
@@ -269,6 +270,8 @@ def import_root(archive: Path, name: str, entry: Sequence[str]) -> str:
     image's name. Raises Failure, Mistake."""
     if not archive.is_file():
         raise Mistake(f"{archive}: there is no such file; expected a tar archive of a root filesystem")
+    if _is_empty(archive):
+        raise Mistake(f"{archive}: nothing is in it; expected a tar archive of a root filesystem")
     if not _REFERENCE.fullmatch(name):  # podman would say so when it has made the image, and keep that without a name
         raise Mistake(f"{name}: no image has such a name; expected one in lower case, such as localhost/fw:3")
     start = f"ENTRYPOINT {json.dumps(list(entry))}"
@@ -280,6 +283,15 @@ def import_root(archive: Path, name: str, entry: Sequence[str]) -> str:
             raise Mistake(f"{archive}: podman cannot unpack it ({why}); expected a whole tar archive") from None
         raise
     return name
+
+
+def _is_empty(archive: Path) -> bool:
+    """Whether a file has nothing in it, or is an archive that has not. What only podman can unpack has something."""
+    try:
+        with tarfile.open(archive) as opened:
+            return opened.next() is None
+    except (tarfile.TarError, EOFError, OSError, lzma.LZMAError, zlib.error):
+        return archive.stat().st_size == 0
 
 
 def by_name(libraries: Iterable[Path]) -> dict[str, Path | str]:

@@ -234,6 +234,11 @@ def _opened(path: Path) -> Iterator[tarfile.TarFile]:
         if error.filename != str(path):
             raise
         raise Mistake(f"{path}: there is no such file") from None
+    except (IsADirectoryError, PermissionError) as error:
+        if error.filename != str(path):
+            raise
+        expected = "expected a file that `tailrace function export` has written"
+        raise Mistake(f"{path}: {error.strerror}; {expected}") from None
 
 
 @contextmanager

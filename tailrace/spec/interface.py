@@ -31,6 +31,12 @@ def _interface(value: Any) -> str:
         return f"pci:{address.lower()}"
     if isinstance(address, dict) or (isinstance(address, str) and "/" in address):
         return _function(address).uri
+    device = "0000:3b:00.0, or ens1f0/0 for a virtual function"
+    if isinstance(value, dict) and list(value) == [_PASSTHROUGH]:
+        raise ValueError(f"{_PASSTHROUGH}: {units.shown(address)} is no device; expected {device}")
+    if isinstance(value, dict):
+        keys = ", ".join(map(str, value)) or "none"
+        raise ValueError(f"a group of the keys {keys} is no interface; expected {{{_PASSTHROUGH}: {device}}}")
     expected = (
         f"expected {', '.join(WORDS)}, {{{_PASSTHROUGH}: 0000:3b:00.0}}, or {{{_PASSTHROUGH}: CARD/NUMBER}} such as "
         f"{{{_PASSTHROUGH}: ens1f0/0}}"

@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 import ready_command
 import typer
+from typer.testing import CliRunner
 
 from tailrace.bench.hop import ALL
 from tailrace.bench.traffic import KINDS
@@ -255,3 +256,34 @@ def test_there_is_a_script_for_each_shell(tailrace: Path, tmp_path: Path, shell:
     done = subprocess.run(command, capture_output=True, text=True, timeout=60)
     assert done.returncode == 0, done.stderr
     assert "_TAILRACE_COMPLETE" in done.stdout and its_own in done.stdout
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (
+            ["image", "build", "x", "--container", "--kernel", "bsd", "--profile", "nope", "--with", "zz", "--disk"],
+            "--container takes no x, --kernel bsd, --profile nope, --with zz, --disk: ",
+        ),
+        (
+            ["function", "restore", "fw", "fw.state", "--snapshot", "x"],
+            "fw.state and --snapshot x: expected one of both",
+        ),
+        (["function", "restore", "fw"], "expected a file, or a snapshot's label with --snapshot"),
+    ],
+)
+def test_what_would_be_ignored_is_refused(words: list[str], said: str) -> None:
+    done = CliRunner().invoke(main.app, words)
+    assert done.exit_code == 2 and said in done.output
+
+
+def test_profiles_and_interfaces_of_machines_are_completed() -> None:
+    for words, option, expected in (
+        (["image", "build"], "--profile", ["latency"]),
+        (["measure", "exits"], "--interfaces", ["vhost-user", "virtio", "e1000e", "vmxnet3"]),
+    ):
+        context: Any = typer.main.get_command(main.app).make_context("tailrace", [], resilient_parsing=True)
+        for word in words:
+            context = context.command.commands[word].make_context(word, [], parent=context, resilient_parsing=True)
+        (found,) = (each for each in context.command.params if option in each.opts)
+        assert [item.value for item in found.shell_complete(context, "")] == expected

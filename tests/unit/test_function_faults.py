@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import subprocess
+import tarfile
 import threading
 import time
 from collections.abc import Callable, Sequence
@@ -159,6 +160,11 @@ def test_an_image_that_podman_has_not_or_that_is_of_another_architecture(monkeyp
 def test_a_root_filesystem_that_is_not_there(tmp_path: Path) -> None:
     with pytest.raises(Mistake, match=r"root.tar: there is no such file; expected a tar archive"):
         import_root(tmp_path / "root.tar", "localhost/fw", ["/fw"])
+    (tmp_path / "empty.qcow2").touch()
+    tarfile.open(tmp_path / "empty.tar.xz", "w:xz").close()
+    for name in ("empty.qcow2", "empty.tar.xz"):
+        with pytest.raises(Mistake, match=f"{name}: nothing is in it; expected a tar archive"):
+            import_root(tmp_path / name, "localhost/fw", ["/fw"])
 
 
 class LibvirtError(Exception):
@@ -192,7 +198,7 @@ def test_what_podman_makes_no_image_of_is_told_with_the_cure(tmp_path: Path, mon
         raise Failure("/usr/bin/podman import --quiet: Error: writing blob: processing tar file(unexpected EOF)")
 
     monkeypatch.setattr("tailrace.functions.images.podman", refuse)
-    (tmp_path / "root.tar").touch()
+    (tmp_path / "root.tar").write_bytes(b"no archive")
     for name in ("UPPER/Case", "fw:", "a b", "fw/"):
         with pytest.raises(Mistake, match=f"{name}: no image has such a name; expected one in lower case"):
             import_root(tmp_path / "root.tar", name, ["/fw"])

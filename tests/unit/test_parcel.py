@@ -168,4 +168,6 @@ def test_what_is_not_what_was_exported_is_refused_and_nothing_is_left(exported: 
     for file, said in (("short.tar", "cut short|damaged"), ("none.tar", "no such file")):
         with pytest.raises(Mistake, match=said):
             parcel.import_(tmp_path / file, bad / "first.state")
+    with pytest.raises(Mistake, match="Is a directory; expected a file that `tailrace function export` has written"):
+        parcel.import_(tmp_path, bad / "first.state")
     assert left(bad) == [] and not (tmp_path / "here").exists()

@@ -165,8 +165,18 @@ WRONG = {
     ),
     "a device without its address": (
         "functions: {a: {kind: skeleton, runs: machine, interface: [virtio, {passthrough: 3b:00.0}]}}\n" + CHAIN,
-        "s.yaml:1:59: functions.a.interface: a group of keys is no interface",
-        "{passthrough: 0000:3b:00.0}",
+        "s.yaml:1:59: functions.a.interface: passthrough: '3b:00.0' is no device",
+        "expected 0000:3b:00.0, or ens1f0/0 for a virtual function",
+    ),
+    "a device that is a list": (
+        "functions: {a: {kind: skeleton, runs: machine, interface: {passthrough: [1, 2]}}}\n" + CHAIN,
+        "s.yaml:1:59: functions.a.interface: passthrough: a list is no device",
+        "expected 0000:3b:00.0, or ens1f0/0 for a virtual function",
+    ),
+    "an interface by another key": (
+        "functions: {a: {kind: skeleton, runs: machine, interface: {pass: 0000:3b:00.0}}}\n" + CHAIN,
+        "s.yaml:1:59: functions.a.interface: a group of the keys pass is no interface",
+        "expected {passthrough: 0000:3b:00.0, or ens1f0/0 for a virtual function}",
     ),
     "an interface of a process": (
         "functions: {a: {kind: skeleton, interface: virtio}}\n" + CHAIN,
