@@ -1,8 +1,11 @@
 """How often the guest of a machine is left, by reason, while something is measured.
 
-KVM counts its exits. An emulated machine has none: there, accesses of the guest to device registers stand in, each of
-which would be an exit with KVM. QEMU's trace events say which device they were to. What QEMU does not see is missing:
-notifications of vhost-user rings go from the guest's CPU to the switch by an eventfd.
+KVM counts its exits, and some of them by reason: I/O, halts, interrupts and windows for them, signals. All else is
+`other`: writes of model-specific registers, faults of second-level paging, CPUID, and notifications by an eventfd.
+
+An emulated machine has no exits: there, accesses of the guest to device registers stand in, each of which would be one
+with KVM. QEMU's trace events say which device they were to. What QEMU does not see is missing: notifications of
+vhost-user rings go from the guest's CPU to the switch by an eventfd.
 
 Sources: arch/x86/kvm/x86.c of Linux (kvm_vcpu_stats_desc); docs/devel/tracing.rst of QEMU.
 """
