@@ -22,6 +22,7 @@ from tailrace.functions.names import outer_name
 from tailrace.functions.program import visible_libraries
 from tailrace.process.hypervisor import connect
 from tailrace.process.process import identify
+from tailrace.state.numbers import NUMBERS
 
 pytestmark = [
     *needs_a_node,
@@ -119,8 +120,24 @@ def test_the_machine_is_confined_and_pinned(node: Command) -> None:
     status = dict(
         line.split(":\t", 1) for line in Path(f"/proc/{pid}/status").read_text().splitlines() if ":\t" in line
     )
-    assert status["Seccomp"] == "2" and int(status["CapEff"], 16) == 0 and int(status["Uid"].split()[0]) != 0
+    assert status["Seccomp"] == "2" and int(status["CapEff"], 16) == 0
+    assert int(status["Uid"].split()[0]) == int(status["Gid"].split()[0]) in NUMBERS
     assert Path(f"/proc/{pid}/exe").readlink().name == "qemu-system-x86_64"
+
+
+def test_virsh_shows_the_machine_and_what_it_takes(node: Command) -> None:
+    def virsh(*words: str) -> str:
+        done = subprocess.run(
+            ["virsh", "--connect", connect().getURI(), *words], capture_output=True, text=True, timeout=60, check=False
+        )
+        assert done.returncode == 0, done.stderr
+        return done.stdout
+
+    name = own(node, "first")
+    assert name in virsh("list", "--name").split()
+    assert virsh("dumpxml", name).strip() == node("function", "xml", "first").stdout.strip()
+    found = dict(line.strip().split("=", 1) for line in virsh("domstats", name).splitlines() if "=" in line)
+    assert found["state.state"] == found["vcpu.current"] == "1" and int(found["vcpu.0.time"]) > 0
 
 
 def test_what_virsh_has_changed_is_reported(node: Command) -> None:
@@ -147,7 +164,9 @@ def test_the_container_is_confined(node: Command) -> None:
     assert host["NetworkMode"] == "none" and host["ReadonlyRootfs"] and host["Memory"] == 256 << 20
     interfaces = Path(f"/proc/{pid}/net/dev").read_text().splitlines()[2:]
     assert [line.split(":")[0].strip() for line in interfaces] == ["lo"]
-    assert "forwarding" in podman("logs", name) + node("function", "log", "second").stdout
+    said = subprocess.run(["podman", "logs", name], capture_output=True, text=True, timeout=60, check=True)
+    assert "forwarding" in said.stdout + said.stderr
+    assert "forwarding" in node("function", "log", "second").stdout
 
 
 def shared_memory(pid: int) -> set[str]:
