@@ -178,7 +178,7 @@ def save(
     file: Annotated[Path, typer.Argument(metavar="FILE", help="Replaced if it is there, once all is written.")],
     as_json: JsonOption = False,
 ) -> None:
-    """Write a machine's whole state to a file. It goes on running, after a pause of less than a second.
+    """Write a machine's whole state to a file. It stands still while that is written, and goes on.
 
     \b
     sudo tailrace function save first first.state

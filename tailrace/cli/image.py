@@ -75,7 +75,9 @@ def build(
 
 @app.command("import")
 def import_(
-    archive: Annotated[Path, typer.Argument(help="A root filesystem in a tar archive, such as LXC's rootfs.tar.xz.")],
+    archive: Annotated[
+        Path, typer.Argument(help="A root filesystem in a tar archive, such as LXC's rootfs.tar.xz (untried).")
+    ],
     name: Annotated[str, typer.Argument(help="The image's name, such as localhost/fw:3.")],
     entry: Annotated[str, typer.Option(metavar="WORDS", help="The command that it starts.")],
     as_json: JsonOption = False,
