@@ -21,7 +21,6 @@ from tailrace.functions.show import Rows, Shown, ask, tell
 from tailrace.kernel.boot import boot_id
 from tailrace.process.control import ControlError
 from tailrace.state.folder import ENVIRONMENT
-from tailrace.state.ours import mark
 from tailrace.state.record import Process, Record, State
 
 ANSWER = {
@@ -45,9 +44,10 @@ LEFT = "]0;x [2J[/x][bold] 31m :smile:"
 
 @pytest.fixture(name="state")
 def fixture_state(tmp_path: Path) -> State:
-    (tmp_path / "sockets" / "edge@2.0").mkdir(parents=True)
-    mark(tmp_path)
-    return State(tmp_path, Record(boot_id()))
+    state = State(tmp_path, Record(boot_id()))
+    state.save()  # takes the folder
+    (state.sockets / "edge@2.0").mkdir(parents=True)
+    return state
 
 
 EDGE = Process("edge@2", 1, 1, "tailrace-vnf", runtime="process")
