@@ -963,7 +963,9 @@ def hold(folder: Path, *, damaged: bool = False) -> Iterator[State]:
 @contextmanager
 def hold_run(folder: Path, *, damaged: bool = False) -> Iterator[State]:
     """The same of the one measurement that may be at work beside what is up in a folder."""
-    ours = marked(folder) or not folder.exists()
+    ours = False
+    with suppress(OSError):  # which hold() says
+        ours = _make(folder)
     try:
         with hold(run_folder(folder), damaged=damaged) as state:
             check_owner(folder)

@@ -18,6 +18,8 @@ import pytest
 from running_node import ONE, Command, needs_a_node
 from running_tester import RunningTester, beside_a_node, both_ways
 
+from tailrace.state.record import holding
+
 pytestmark = [*needs_a_node, pytest.mark.unsanitized]
 
 
@@ -27,8 +29,9 @@ def attached(command: Command, binaries: Path) -> RunningTester:
 
 
 def test_who_only_looks_is_told_of_a_damaged_record(command: Command) -> None:
-    command.state.mkdir(mode=0o700)
-    (command.state / "state.json").write_text("{")
+    with holding(command.state) as held:
+        held.take()
+        (command.state / "state.json").write_text("{")
     for look in (("top", "--once"), ("metrics", "--listen", "127.0.0.1:0")):
         assert "state.json: damaged, so what is up is not known" in command(*look, status=1).stderr
     command("down")

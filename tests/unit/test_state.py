@@ -286,6 +286,18 @@ def test_nothing_is_begun_where_something_of_somebodys_would_be_replaced(tmp_pat
     assert [path.name for path in folder.iterdir()] == [name]
 
 
+def test_what_a_killed_measurement_leaves_goes_with_the_folders_that_it_made(tmp_path: Path) -> None:
+    folder = tmp_path / "state"
+    program = (
+        "import os, sys\nfrom pathlib import Path\nfrom tailrace.state.record import hold_run\n"
+        "with hold_run(Path(sys.argv[1])) as state:\n    state.save()\n    state.logs.mkdir()\n    os._exit(1)\n"
+    )
+    subprocess.run([sys.executable, "-c", program, folder], check=False)
+    assert (folder / "run/logs").exists()
+    assert lower(folder).problems == []
+    assert not folder.exists()
+
+
 def test_an_empty_folder_of_somebodys_stays_and_one_that_was_used_goes(tmp_path: Path) -> None:
     folder = tmp_path / "mine"
     folder.mkdir()
