@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import errno
 import json
+import os
 import socket
 import subprocess
 import threading
@@ -20,6 +22,7 @@ from tailrace.node import moving
 from tailrace.node.api import MigrateReceive
 from tailrace.node.client import Client, Said
 from tailrace.node.moving import Receiving
+from tailrace.node.server import refusal_of
 from tailrace.process.process import identify
 from tailrace.state.record import Held, State, Unsettled, holding, peek
 from tailrace.switch import parking as switch_parking
@@ -567,3 +570,19 @@ def test_the_other_node_is_told_which_move_it_is() -> None:
     reception = moving._Reception(cast(Client, SimpleNamespace(call=call)), "fw", "<domain/>", MOVE)
     reception._receive()
     assert reception.problem is None and reception.ended.is_set()
+
+
+def test_a_full_disk_of_the_other_node_is_named_and_leaves_it_where_it_is(tmp_path: Path) -> None:
+    def call(_method: str, **_params: str) -> None:
+        full = refusal_of(OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), "/run/two/state.json.new"))
+        raise Said(full.data["lines"], full.data["exit_status"])
+
+    client = SimpleNamespace(call=call, patience=lambda _: None, cancel=lambda _: None)
+    reception = moving._Reception(cast(Client, client), "fw", "<domain/>", MOVE)
+    said = r"^other does not take fw: /run/two/state.json.new: No space left on device; it goes on here$"
+    with (
+        parking(tmp_path / "c", lambda _method, _params: {"waiting": 0, "delivered": 0}, "0") as made,
+        pytest.raises(Failure, match=said),
+        moving._received(reception, made, "fw", "other"),
+    ):
+        pytest.fail("it was sent")
