@@ -22,7 +22,8 @@ _PARTICULAR = {
     "`host verify`, `host watch`": "1: something that was set has been changed, or has gone with a reboot.",
     "`down`, `host undo`": "1: something could not be undone; run it again.",
     "`measure ...`, `compare ...`, `demo`": "1: the run is not valid; its results so far are kept.",
-    "`migrate`": "1: it failed; what became of the machine is said. 2: it cannot move, with all reasons.",
+    "`migrate`": "1: it failed; what became of the machine is said. 2: it cannot move, with all reasons; or "
+    "`--cancel`, and no move of it is at work.",
     "`drain --all`": "1: not all could be moved; the reasons stand beside what stays.",
     "`report`": "1 or 2: a run could not be read; the others are shown.",
     "`capture`": "0: also when Ctrl-C ends it, which is its normal end.",
