@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 from private_network import Network
 from running_node import Command, needs_a_node, open_folder, wait_until
+from small_disk import fill
 from two_nodes import Node, kill, two_nodes
 
 from tailrace.bench.hub import Hub
@@ -129,6 +130,24 @@ def test_a_move_that_is_cancelled_leaves_it_where_it_is(nodes: tuple[Node, Node]
     assert nodes[place(nodes)] is source and target.machines() == {}
     frames = traffic.account()
     assert (frames.lost, frames.duplicate, frames.out_of_sequence) == (0, 0, 0)
+    assert target.sockets() == before, "what was prepared there is undone"
+
+
+def test_a_full_disk_of_the_other_node_leaves_it_where_it_is(nodes: tuple[Node, Node], traffic: Hub) -> None:
+    source = nodes[place(nodes)]
+    target = next(each for each in nodes if each is not source)
+    traffic.wait_from(nodes.index(source))
+    before = target.sockets()
+    filler = fill(target.disk)
+    try:
+        error = source("migrate", "first", target.state, status=1).stderr
+    finally:
+        filler.unlink()
+    assert str(target.disk) in error and "No space left on device" in error and "goes on here" in error
+    traffic.wait_from(nodes.index(source))
+    assert nodes[place(nodes)] is source and target.machines() == {}
+    frames = traffic.account()
+    assert (frames.lost, frames.duplicate, frames.out_of_sequence) == (0, 0, 0), frames
     assert target.sockets() == before, "what was prepared there is undone"
 
 

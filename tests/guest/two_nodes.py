@@ -6,27 +6,33 @@ import os
 import signal
 import subprocess
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 
 from machine import BOOT
 from private_network import Network
 from running_node import Command, open_folder, wait_until
+from small_disk import small_disk
 
 from tailrace.measure.two_nodes import Space
+
+DISK_MIB = 64
+"""Far more than a node's state has."""
 
 
 class Node(Command):
     """The command on one of the nodes."""
 
-    def __init__(self, tailrace: Path, folder: Path, space: Space, network: Network) -> None:
+    def __init__(self, tailrace: Path, folder: Path, disk: Path, space: Space, network: Network) -> None:
         self.network = network
         self.within = space.within
         """Put before a command, so that it runs there."""
+        self.disk = disk
+        """Where its state is, and nothing else."""
         program = folder / "tailrace"
         program.write_text(f'#!/bin/sh\nexec {" ".join(space.within)} {tailrace} "$@"\n')
         program.chmod(0o755)
-        super().__init__(program, folder)
+        super().__init__(program, folder, disk / "state")
         self.limit = BOOT
         self.libvirt = space.libvirt
         self.environment |= space.environment
@@ -79,15 +85,17 @@ class Node(Command):
 @contextmanager
 def two_nodes(tailrace: Path, network: Network, other: Network | None = None) -> Iterator[tuple[Node, Node]]:
     """Both, with nothing up; the second one in a network of its `other`, as another host is."""
-    with open_folder() as folder:
+    with open_folder() as folder, ExitStack() as disks:
         spaces, nodes = [], []
         try:
-            for host, here in (("one", network), ("two", other or network)):
-                own = folder / host
+            owned = [folder / host for host in ("one", "two")]
+            for own in owned:  # first: what is mounted later, the other's namespaces have not
                 own.mkdir()
                 own.chmod(0o755)
-                spaces.append(Space(own, f"tailrace-{host}", here.name))
-                nodes.append(Node(tailrace, own, spaces[-1], here))
+                disks.enter_context(small_disk(own / "disk", DISK_MIB))
+            for own, here in zip(owned, (network, other or network), strict=True):
+                spaces.append(Space(own, f"tailrace-{own.name}", here.name))
+                nodes.append(Node(tailrace, own, own / "disk", spaces[-1], here))
             yield nodes[0], nodes[1]
         finally:
             for node in nodes:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import subprocess
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 
@@ -17,3 +17,12 @@ def small_disk(place: Path, mebibytes: int) -> Iterator[Path]:
         yield place
     finally:
         subprocess.run(["umount", place], check=True)
+
+
+def fill(disk: Path) -> Path:
+    """Leaves no room for anything; returns the file that has taken it."""
+    filler = disk / "filler"
+    with filler.open("wb", buffering=0) as file, suppress(OSError):
+        while True:
+            file.write(bytes(1 << 16))
+    return filler

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import suppress
 from pathlib import Path
 
 import pytest
 from clean_machine import PLAIN
 from running_node import Command
-from small_disk import small_disk
+from small_disk import fill, small_disk
 
 from tailrace.errors import Failure
 from tailrace.measure.host.plan import HostPlan
@@ -29,13 +28,6 @@ def disk(tmp_path: Path) -> Iterator[Path]:
     """A file system of 16 MiB."""
     with small_disk(tmp_path / "disk", 16) as place:
         yield place
-
-
-def fill(disk: Path) -> None:
-    """Leaves no room for anything."""
-    with (disk / "filler").open("wb", buffering=0) as file, suppress(OSError):
-        while True:
-            file.write(bytes(1 << 16))
 
 
 class Tool:
