@@ -43,7 +43,7 @@ AuthorizedKeysFile {folder}/authorized_keys
 _START = """\
 set -e
 mkdir -p {folder}{own} {folder}/run/sshd
-mount --bind {own} {folder}{own}
+mount --rbind {own} {folder}{own}
 ln -sfn {state} {folder}/run/tailrace
 mount --rbind {folder}/run /run
 mount --bind {folder}/shadow /etc/shadow
