@@ -156,8 +156,10 @@ def test_a_comparison_has_every_side_and_its_ratios(
 def test_connections_are_handed_over(tailrace: Path, tmp_path: Path) -> None:
     done = bench(tailrace, tmp_path, "handover", "--connections", "20000", "--pairs", "1", "--json")
     assert done.returncode == 0, done.stderr
-    (pair,) = json.loads(done.stdout)["pairs"]
-    assert pair["firewall"]["taken"] >= 19980 and pair["firewall"]["seconds"] > 0
+    pairs = json.loads(done.stdout)["pairs"]
+    assert pairs
+    for pair in pairs:  # several where the host has moved the cores meanwhile
+        assert pair["firewall"]["taken"] >= 19980 and pair["firewall"]["seconds"] > 0
     assert not (tmp_path / "state").exists()
 
 
