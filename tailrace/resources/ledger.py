@@ -104,7 +104,7 @@ def write_claim(claim: Claim, known: Polled | None = None, adding: Mapping[int, 
             _check_free(claim, known)
         for path in _files(file.parent):
             other = _read(path)
-            if path != file and (other is None or not (other.holds() or other.owed)):
+            if path != file and (other is None or not (other.holds() or _owes(other))):
                 path.unlink(missing_ok=True)
         for path in file.parent.glob("*.new"):  # of one who was killed here
             path.unlink(missing_ok=True)
@@ -125,12 +125,10 @@ def unclaim_pages(file: Path, pages: Pages) -> int:
         return pages.count
     with _alone(file.parent):
         claim = _read(file)
-        if claim is None:
+        same = [each for each in claim.pages if (each.kib, each.node) == (pages.kib, pages.node)] if claim else []
+        if claim is None or not same:  # who was killed just before they were claimed has them, too
             return pages.count
-        same = [each for each in claim.pages if (each.kib, each.node) == (pages.kib, pages.node)]
-        found = pages if pages in same else max(same, key=lambda each: each.count, default=None)
-        if found is None:
-            return 0
+        found = pages if pages in same else max(same, key=lambda each: each.count)
         _put(file, replace(claim, pages=_without(claim.pages, found)))
         return min(found.count, pages.count)
 
@@ -153,7 +151,12 @@ def forget_pages(base: Path) -> None:
                 less = min(each.count, gone) if each in of_pool else 0
                 gone -= less
                 kept.append(replace(each, count=each.count - less))
-            _put(path, replace(claim, pages=tuple(each for each in kept if each.count)))
+            _put(path, replace(claim, pages=tuple(kept)))  # also where none is left, as the record knows the old count
+
+
+def _owes(claim: Claim) -> bool:
+    """Whether there are pages to be given back, or a record may say so of those that are gone."""
+    return any(each.count for each in claim.owed) or bool(claim.owed and Path(claim.folder).exists())
 
 
 def _without(pages: tuple[Pages, ...], one: Pages) -> tuple[Pages, ...]:

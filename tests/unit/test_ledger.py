@@ -115,14 +115,20 @@ def test_pages_that_a_pool_no_longer_has_are_not_given_back(
     def owed() -> list[int]:
         return sorted(each.count for each in ledger.pages_to_give_back())
 
-    for pools["2048"], left in ((800, [4, 50, 100, 616]), (150, [4, 50, 100]), (70, [4, 20, 50]), (0, [4, 50])):
+    steps = ((800, [4, 50, 100, 616]), (150, [0, 4, 50, 100]), (70, [0, 4, 20, 50]), (0, [0, 0, 4, 50]))
+    for pools["2048"], left in steps:
         ledger.forget_pages(tmp_path / "2048")
         assert owed() == left
     # The record of who was killed says the old count still.
     assert ledger.unclaim_pages(files[0], Pages(2048, 616, 0)) == 0
     assert ledger.unclaim_pages(files[0], Pages(1048576, 4, 0)) == 4
-    assert ledger.unclaim_pages(files[0], Pages(1048576, 4, 0)) == 0
     assert ledger.unclaim_pages(ledger.claim_file(node), Pages(2048, 60, 0)) == 50
+    # Who was killed between adding pages and claiming them has none on its claim.
+    assert ledger.unclaim_pages(ledger.claim_file(node), Pages(2048, 60, 0)) == 60
+    # The claim stays as long as there may be such a record.
+    (tmp_path / "second").mkdir()
+    ledger.write_claim(Claim(str(node), "", boot_id()))
+    assert not files[0].exists() and files[1].exists()
     assert ledger.unclaim_pages(own_ledger / "none.json", Pages(2048, 7, 0)) == 7
 
 
