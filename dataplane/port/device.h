@@ -23,7 +23,8 @@
 
 enum {
 	DEVICE_BURST = 32,
-	DEVICE_HELD = 2 * DEVICE_BURST + 128, /* a burst, of which one frame is a long segment to be cut */
+	DEVICE_HELD =
+		384, /* a burst of long segments, cut: 256 KiB of 1448 bytes each, and two more (vring/packet.h) */
 };
 
 struct bond;

@@ -197,41 +197,43 @@ void device_read_done(struct port *from, uint16_t which, struct burst *burst)
 
 /* ------- sending ------- */
 
-/* Give buffers to the device, and hold those it has no room for; none may be held yet. */
-static void transmit(struct port *to, uint16_t which, struct rte_mbuf **mbufs, unsigned count)
+/* Give the device what is held, as far as it takes it.  Returns how many. */
+static unsigned transmit(struct port *to, uint16_t which)
 {
 	struct port_queue *queue = &to->queues[which];
-	uint32_t lengths[DEVICE_HELD];
-	uint64_t bytes = 0;
-	unsigned sent;
+	uint32_t lengths[DEVICE_BURST];
+	unsigned sent = 0, offered, taken;
 
-	for (unsigned i = 0; i < count; i++)
-		lengths[i] = mbufs[i]->pkt_len;
-	/* The driver for memif, of DPDK 24.11, looks at the first buffer even of none. */
-	sent = likely(count > 0) ? rte_eth_tx_burst(to->device.port_id, which, mbufs, count) : 0;
-	if (sent > 0)
-		queue->held_since = 0;
-	for (unsigned i = 0; i < sent; i++)
-		bytes += lengths[i];
+	do {
+		struct rte_mbuf **mbufs = queue->held + sent;
+
+		offered = RTE_MIN(queue->nb_held - sent, (unsigned)DEVICE_BURST);
+		for (unsigned i = 0; i < offered; i++)
+			lengths[i] = mbufs[i]->pkt_len;
+		taken = rte_eth_tx_burst(to->device.port_id, which, mbufs, offered);
+		for (unsigned i = 0; i < taken; i++)
+			queue->counters->sent_bytes += lengths[i];
+		sent += taken;
+	} while (taken == offered && sent < queue->nb_held);
 	queue->counters->sent_packets += sent;
-	queue->counters->sent_bytes += bytes;
-	for (unsigned i = sent; i < count; i++)
-		queue->held[queue->nb_held++] = mbufs[i];
+	return sent;
 }
 
 bool device_flush(struct port *to, uint16_t which)
 {
 	struct port_queue *queue = &to->queues[which];
-	struct rte_mbuf *held[DEVICE_HELD];
-	unsigned count = queue->nb_held;
+	unsigned sent;
 
-	if (likely(count == 0))
+	if (likely(queue->nb_held == 0))
 		return true;
 	if (!device_sends(&to->device))
 		return false;
-	memcpy(held, queue->held, count * sizeof(held[0]));
-	queue->nb_held = 0;
-	transmit(to, which, held, count);
+	queue->unoffered = queue->lacks_buffers = false;
+	sent = transmit(to, which);
+	if (sent > 0)
+		queue->held_since = 0;
+	queue->nb_held -= sent;
+	memmove(queue->held, queue->held + sent, queue->nb_held * sizeof(queue->held[0]));
 	return queue->nb_held == 0;
 }
 
@@ -242,6 +244,7 @@ unsigned device_forget(struct port *to, uint16_t which)
 
 	rte_pktmbuf_free_bulk(queue->held, count);
 	queue->nb_held = 0;
+	queue->unoffered = false;
 	queue->held_since = 0;
 	return count;
 }
@@ -288,6 +291,8 @@ static int convert(struct port *to, struct packet *packet, bool only, struct rte
 {
 	if (unlikely(!fits(packet, &to->device.device)))
 		return -EMSGSIZE;
+	if (unlikely(room == 0))
+		return -ENOSPC;
 	if (may_be_handed_over(packet, &to->device.device, only)) {
 		mbufs[0] = hand_over(packet);
 		return 1;
@@ -295,9 +300,9 @@ static int convert(struct port *to, struct packet *packet, bool only, struct rte
 	return packet_to_mbufs(packet, to->device.pool, to->device.device.transmits, mbufs, room);
 }
 
-/* What becomes of packets in one call of the driver. */
-struct transmission {
-	struct rte_mbuf *mbufs[DEVICE_HELD];
+/* What packets were turned into. */
+struct conversion {
+	struct rte_mbuf **mbufs;
 	unsigned count;
 	uint8_t made[VRING_BURST]; /* buffers of each packet, in their order */
 	uint64_t before;	   /* packets that had been delivered somewhere: a bit each */
@@ -307,7 +312,7 @@ struct transmission {
  * Some drivers have to see a frame that they are to finish before they get it.  Leaves the buffers that are fit to be
  * sent, and notes in `refused` which were not.
  */
-static void leave_fit(struct port *to, uint16_t which_queue, struct transmission *all, bool *refused)
+static void leave_fit(struct port *to, uint16_t which_queue, struct conversion *all, bool *refused)
 {
 	struct rte_mbuf **mbufs = all->mbufs;
 	unsigned prepared = 0, kept = 0;
@@ -329,7 +334,7 @@ static void leave_fit(struct port *to, uint16_t which_queue, struct transmission
 }
 
 /* A packet of which the driver has refused every buffer has not been delivered here. */
-static void prepare(struct port *to, uint16_t which_queue, struct transmission *all, struct burst *burst,
+static void prepare(struct port *to, uint16_t which_queue, struct conversion *all, struct burst *burst,
 		    const uint8_t *which, unsigned n)
 {
 	bool refused[DEVICE_HELD] = {false};
@@ -345,52 +350,53 @@ static void prepare(struct port *to, uint16_t which_queue, struct transmission *
 	}
 }
 
-/* As many packets as one call of the driver may take.  Returns how many were dealt with. */
-static unsigned write_some(struct port *to, uint16_t which_queue, struct burst *burst, const uint8_t *which, unsigned n,
-			   bool only)
+/* Turn as many packets as have room into buffers.  Returns how many were dealt with. */
+static unsigned hold(struct port *to, uint16_t which_queue, struct burst *burst, const uint8_t *which, unsigned n,
+		     bool only)
 {
-	struct transmission all;
+	struct port_queue *queue = &to->queues[which_queue];
+	const unsigned room = DEVICE_HELD - queue->nb_held;
+	struct conversion all = {.mbufs = queue->held + queue->nb_held};
 	bool unfinished = false;
 	unsigned done;
 
-	all.count = 0;
-	all.before = 0;
-	for (done = 0; done < n && all.count < DEVICE_BURST; done++) {
+	for (done = 0; done < n; done++) {
 		struct packet *packet = &burst->packets[which[done]];
-		int made = convert(to, packet, only, all.mbufs + all.count, DEVICE_HELD - all.count);
+		int made = convert(to, packet, only, all.mbufs + all.count, room - all.count);
 
 		all.made[done] = RTE_MAX(made, 0);
 		all.before |= (uint64_t)packet->delivered << done;
 		if (unlikely(made == -EMSGSIZE)) {
-			to->queues[which_queue].counters->drop_receiver_too_small++;
+			queue->counters->drop_receiver_too_small++;
 			continue;
 		}
-		if (unlikely(made < 0))
+		if (unlikely(made < 0)) {
+			queue->lacks_buffers = made == -ENOBUFS;
 			break;
+		}
 		packet->delivered = true;
 		unfinished |= all.mbufs[all.count]->ol_flags & RTE_MBUF_F_TX_OFFLOAD_MASK;
 		all.count += made;
 	}
 	if (unfinished)
 		prepare(to, which_queue, &all, burst, which, done);
-	transmit(to, which_queue, all.mbufs, all.count);
+	queue->nb_held += all.count;
 	return done;
 }
 
 unsigned device_write(struct port *to, uint16_t which_queue, struct burst *burst, const uint8_t *which, unsigned n,
 		      bool only)
 {
-	unsigned done = 0, more;
+	struct port_queue *queue = &to->queues[which_queue];
 
+	queue->lacks_buffers = false;
 	if (unlikely(!device_sends(&to->device))) {
-		to->queues[which_queue].counters->drop_receiver_down += n + device_forget(to, which_queue);
+		queue->counters->drop_receiver_down += n + device_forget(to, which_queue);
 		return n;
 	}
-	if (!device_flush(to, which_queue))
+	if (!queue->unoffered && !device_flush(to, which_queue))
 		return 0;
-	do {
-		more = write_some(to, which_queue, burst, which + done, n - done, only);
-		done += more;
-	} while (more > 0 && done < n && to->queues[which_queue].nb_held == 0);
-	return done;
+	n = hold(to, which_queue, burst, which, n, only);
+	queue->unoffered = queue->nb_held > 0;
+	return n;
 }

@@ -20,9 +20,10 @@ unsigned device_read(struct port *from, uint16_t queue, struct burst *burst, uns
 unsigned device_waiting(const struct port *from, uint16_t queue);
 
 /*
- * Send the packets with the numbers which[0..n), in this order.  `only`: none of them goes anywhere else, before or
- * after.  Returns how many were dealt with, those that were dropped (and counted at the device) included; for the
- * others it has no room now.
+ * Turn the packets with the numbers which[0..n) into buffers for the device, in this order.  It is given them by
+ * device_flush(), once their sender has got them back: a switch that is killed in between never sends one twice.
+ * `only`: none of them goes anywhere else, before or after.  Returns how many were dealt with, those that were dropped
+ * (and counted at the device) included; for the others it has no room now, or (`lacks_buffers`) its pool no buffer.
  */
 unsigned device_write(struct port *to, uint16_t queue, struct burst *burst, const uint8_t *which, unsigned n,
 		      bool only);
@@ -40,8 +41,8 @@ void device_forget_unread(struct port *from, uint16_t queue);
 void device_read_done(struct port *from, uint16_t queue, struct burst *burst);
 
 /*
- * Send what the device had no room for before.  To be called in every round by who gives it frames.  Returns whether
- * nothing is left, so that it may have more.
+ * Send what was written, and what the device had no room for before.  To be called in every round by who gives it
+ * frames.  Returns whether nothing is left, so that it may have more.
  */
 bool device_flush(struct port *to, uint16_t queue);
 

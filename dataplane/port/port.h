@@ -33,7 +33,9 @@ struct port_queue {
 
 	/* For whoever gives frames to it. */
 	rte_spinlock_t lock __rte_cache_aligned;
-	unsigned nb_held;    /* frames that a device had no room for, sent before any other */
+	unsigned nb_held;    /* frames that a device has not taken: they are sent before any other */
+	bool unoffered;	     /* they were written just now, and the device was not asked to take them: device_flush() */
+	bool lacks_buffers;  /* what was written last ended where the pool did */
 	uint64_t held_since; /* TSC; 0: it has taken some since this was asked */
 	struct rte_mbuf *held[DEVICE_HELD];
 } __rte_cache_aligned;

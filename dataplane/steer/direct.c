@@ -126,17 +126,14 @@ static bool device_ready(struct source *source, const struct round *round)
 	return ready;
 }
 
-/* Send the burst by the device.  Returns how many of its packets are dealt with. */
-static unsigned send_burst(struct source *source)
+/* Write the burst to the device.  Returns how many of its packets are dealt with. */
+static unsigned write_burst(struct source *source)
 {
 	const struct egress *egress = &source->egress;
 	struct queue_counters *counters = egress_counters(egress);
-	const uint64_t packets = counters->sent_packets, bytes = counters->sent_bytes;
 	const uint64_t too_small = counters->drop_receiver_too_small, down = counters->drop_receiver_down;
 	unsigned done = device_write(egress->port, egress->queue, &burst, all, burst.count, true);
 
-	EGRESS_COUNT(egress, packets, counters->sent_packets - packets);
-	EGRESS_COUNT(egress, bytes, counters->sent_bytes - bytes);
 	EGRESS_COUNT(egress, drop_receiver_too_small, counters->drop_receiver_too_small - too_small);
 	EGRESS_COUNT(egress, drop_receiver_down, counters->drop_receiver_down - down);
 	return done;
@@ -167,17 +164,17 @@ static unsigned guest_to_device(struct source *source, struct virtqueue *from, c
 	if (!device_ready(source, round))
 		return 0;
 	vring_read(from, &burst, DEVICE_BURST);
-	done = send_burst(source);
+	done = write_burst(source);
 	/*
-	 * Long segments are many buffers each.  Those that the device has no room for stay with the guest, unless
-	 * frames that were dropped on reading lie between them: then all are done with at once.
+	 * Long segments are many buffers each.  Those that there is no room for stay with the guest, unless frames that
+	 * were dropped on reading lie between them: then all are done with at once.
 	 */
-	if (unlikely(done < burst.count) && egress->port->queues[egress->queue].nb_held > 0 &&
-	    burst.count == burst.taken)
+	if (unlikely(done < burst.count) && !egress_lacks_buffers(egress) && burst.count == burst.taken)
 		burst.count = burst.taken = done;
 	drop_rest(source, done);
 	taken = burst.taken;
 	vring_read_done(from, &burst);
+	egress_send(egress);
 	return taken;
 }
 
@@ -245,12 +242,13 @@ static unsigned device_to_device(struct source *source, const struct round *roun
 	if (device_sends(&egress->port->device) && !device_ready(source, round))
 		return 0;
 	device_read(source->from, source->queue, &burst, DEVICE_BURST);
-	done = send_burst(source);
-	if (unlikely(done < burst.count) && egress->port->queues[egress->queue].nb_held > 0)
+	done = write_burst(source);
+	if (unlikely(done < burst.count) && !egress_lacks_buffers(egress))
 		device_unread(source->from, source->queue, &burst, done);
 	drop_rest(source, done);
 	received = burst.taken;
 	device_read_done(source->from, source->queue, &burst);
+	egress_send(egress);
 	return received;
 }
 

@@ -17,8 +17,9 @@ bool egress_gone(const struct egress *egress)
 
 bool egress_lacks_buffers(const struct egress *egress)
 {
-	return egress->port->kind == PORT_DEVICE && egress->port->queues[egress->queue].nb_held == 0 &&
-	       egress_up(egress);
+	const struct port_queue *queue = &egress->port->queues[egress->queue];
+
+	return egress->port->kind == PORT_DEVICE && queue->lacks_buffers && egress_up(egress);
 }
 
 bool egress_send_held(const struct egress *egress)
@@ -71,7 +72,7 @@ unsigned egress_write(const struct egress *egress, struct burst *burst, const ui
 		struct virtqueue *to = port_receiver(egress->port, egress->queue);
 
 		dealt = to != NULL ? vring_write(to, burst, which, n) : 0;
-	} else if (egress_send_held(egress) && egress_up(egress)) {
+	} else if ((egress->port->queues[egress->queue].unoffered || egress_send_held(egress)) && egress_up(egress)) {
 		dealt = device_write(egress->port, egress->queue, burst, which, n, only);
 	}
 	EGRESS_COUNT(egress, packets, counters->sent_packets - packets);

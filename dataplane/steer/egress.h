@@ -61,8 +61,8 @@ static inline struct queue_counters *egress_counters(const struct egress *egress
 	} while (0)
 
 /*
- * Write the packets which[0..n) to the port, in order.  Returns how many were dealt with; for the others it has no room
- * now, or nobody is attached: egress_drop_rest() knows which.
+ * Write the packets which[0..n) to the port, in order; a device sends them at egress_send().  Returns how many were
+ * dealt with; for the others it has no room now, or nobody is attached: egress_drop_rest() knows which.
  * `only`: nobody wants any of them afterwards, so that what a device has received may be handed over to a device.
  */
 unsigned egress_write(const struct egress *egress, struct burst *burst, const uint8_t *which, unsigned n, bool only);
@@ -83,6 +83,22 @@ bool egress_up(const struct egress *egress);
 /* Is there nobody, and are frames not to wait until there is? */
 bool egress_gone(const struct egress *egress);
 
+/*
+ * Send what a device had no room for before, or drop it if the device has lost its link.  In every round.  Returns
+ * whether the egress may have more.
+ */
+bool egress_send_held(const struct egress *egress);
+
+/*
+ * Send what was written to a device, now that its sender has got it back: after vring_read_done(), device_read_done()
+ * or burst_show(), and before egress_release().
+ */
+static inline void egress_send(const struct egress *egress)
+{
+	if (egress->port->kind == PORT_DEVICE && egress->port->queues[egress->queue].unoffered)
+		egress_send_held(egress);
+}
+
 /* Of frames that egress_write() left: is it not the device that has no room for them, but the switch no buffers? */
 bool egress_lacks_buffers(const struct egress *egress);
 
@@ -92,11 +108,5 @@ bool egress_lacks_buffers(const struct egress *egress);
  * and then they are dropped.
  */
 bool egress_flush(const struct egress *egress, const struct round *round);
-
-/*
- * Send what a device had no room for before, or drop it if the device has lost its link.  In every round.  Returns
- * whether the egress may have more.
- */
-bool egress_send_held(const struct egress *egress);
 
 #endif

@@ -119,14 +119,16 @@ static void forget_packets(struct steering *steering, unsigned number)
 	steering->touched[number / 64] &= ~(UINT64_C(1) << number % 64);
 }
 
-/* Let go of the outlets before `end`. */
+/* Send what was given to the outlets before `end`, and let go of them. */
 static void release(struct steering *steering, unsigned end)
 {
 	unsigned number;
 
 	FOR_OUTLETS(steering, number)
-	if (number < end && !taken_before(steering, number))
+	if (number < end && !taken_before(steering, number)) {
+		egress_send(&steering->outlets[number].egress);
 		egress_release(&steering->outlets[number].egress);
+	}
 }
 
 /* Take all outlets.  False: one is busy, none is taken, and the burst may stay where it is. */

@@ -84,6 +84,7 @@ void tap_release(struct tap_held *held, const struct round *round)
 
 		if (held->egresses[i].taken) {
 			held->egresses[i].taken = false;
+			egress_send(egress);
 			egress_release(egress);
 		} else if (egress_take(egress)) {
 			flushed = egress_flush(egress, round);

@@ -375,6 +375,7 @@ static struct given give_waiting(const struct source *source, const struct egres
 	given = give_admitted(source, to, &waiting, all, waiting.count, false, round);
 	watch->followed.packets = followed;
 	burst_show(&waiting);
+	egress_send(to);
 	return given;
 }
 

@@ -79,6 +79,8 @@ static unsigned from_guest(struct source *source, struct virtqueue *from, unsign
 	watch_spend(source, bytes_of(&burst, done), burst.taken);
 	done = burst.taken;
 	vring_read_done(from, &burst);
+	if (source->egress.port != NULL)
+		egress_send(&source->egress);
 	return done;
 }
 
@@ -103,6 +105,8 @@ static unsigned from_device(struct source *source, unsigned limit, const struct 
 	}
 	done = burst.taken;
 	device_read_done(source->from, source->queue, &burst);
+	if (source->egress.port != NULL)
+		egress_send(&source->egress);
 	return done;
 }
 

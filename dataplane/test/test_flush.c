@@ -373,10 +373,10 @@ static void frames_that_there_is_no_buffer_for_are_not_the_devices(void **state)
 /* ------- long segments ------- */
 
 enum {
-	PIECES = 9, /* more than the device takes at once */
-	PIECE = 20,
-	SEGMENTS = 8,
-	AT_ONCE = DEVICE_BURST / PIECES + 1, /* that are cut for one call of the driver */
+	PIECES = 25,
+	PIECE = 8,
+	SEGMENTS = RING,		/* which are more pieces than the switch holds for a device */
+	AT_ONCE = DEVICE_HELD / PIECES, /* segments that it does hold */
 	TCP_AT = 34,
 	TCP_HEADER = 20,
 };
@@ -584,7 +584,7 @@ static struct rte_mbuf *joined(unsigned pieces)
 
 static void a_devices_long_segments_wait_for_a_device(void **state)
 {
-	enum { COUNT = 3, EACH = 90 /* two of them are more than is held */ };
+	enum { COUNT = 5, EACH = 90, HELD = DEVICE_HELD / EACH };
 	struct setting *setting = *state;
 	struct port_queue *queue = &setting->stations[3].port.queues[0];
 	struct source source = to_station(setting, 3, NULL);
@@ -593,8 +593,8 @@ static void a_devices_long_segments_wait_for_a_device(void **state)
 	source.from = &setting->stations[3].port;
 	for (unsigned i = 0; i < COUNT; i++)
 		queue->unread[queue->nb_unread++] = joined(EACH);
-	assert_int_equal(source_poll(&source, &setting->round), 1);
-	assert_int_equal(queue->nb_unread, COUNT - 1);
+	assert_int_equal(source_poll(&source, &setting->round), HELD);
+	assert_int_equal(queue->nb_unread, COUNT - HELD);
 	for (unsigned i = 0; i < COUNT * EACH / DEVICE_ROOM + COUNT; i++) {
 		sent += take_from_wire();
 		source_poll(&source, &setting->round);
@@ -683,6 +683,7 @@ static void what_the_driver_refuses_is_not_delivered(void **state)
 	read_unfinished(&burst, ports, RTE_DIM(ports));
 	burst.packets[4].delivered = true; /* to another port */
 	assert_int_equal(device_write(port, 0, &burst, all, burst.count, false), burst.count);
+	assert_true(device_flush(port, 0));
 	rte_eth_fp_ops[device_id].tx_pkt_prepare = NULL;
 	assert_false(burst.packets[0].delivered);
 	assert_true(burst.packets[1].delivered);
@@ -733,6 +734,59 @@ static void copies_for_a_device_are_sent_when_it_has_room(void **state)
 	}
 }
 
+/* ------- a switch that is killed ------- */
+
+static eth_tx_burst_t send_to_wire;
+static struct simulated_guest *sender;
+static unsigned given_to_driver;
+
+/* What is sent is the sender's again: if this were the switch's end, the next one would not send it once more. */
+static uint16_t send_what_is_given_back(void *queue, struct rte_mbuf **mbufs, uint16_t count)
+{
+	given_to_driver += count;
+	assert_true(guest_taken(sender) >= given_to_driver);
+	return send_to_wire(queue, mbufs, count);
+}
+
+static void send_three(struct setting *setting, struct source *source, uint16_t port)
+{
+	const unsigned before = guest_taken(sender);
+
+	given_to_driver = before;
+	send_to_port(setting, port, 3);
+	assert_int_equal(source_poll(source, &setting->round), 3);
+	assert_int_equal(given_to_driver, before + 3);
+	assert_int_equal(take_from_wire(), 3);
+}
+
+static void a_sender_has_its_frames_back_before_a_device_sends_them(void **state)
+{
+	struct setting *setting = *state;
+	struct watch *watch = calloc(1, sizeof(*watch) + sizeof(watch->taps[0]));
+	struct source source = to_station(setting, 3, NULL);
+	struct steered steered;
+
+	sender = &setting->stations[0].sends;
+	send_to_wire = rte_eth_fp_ops[device_id].tx_pkt_burst;
+	rte_eth_fp_ops[device_id].tx_pkt_burst = send_what_is_given_back;
+	send_three(setting, &source, 3);
+	source = to_station(setting, 3, watch);
+	send_three(setting, &source, 3);
+	steer_to_both(setting, &steered);
+	send_three(setting, &steered.source, 3);
+	/* Copies for a mirror. */
+	watch->nb_taps = 1;
+	watch->taps[0].mirror = egress_to(setting, 3, NULL);
+	source = to_station(setting, 1, watch);
+	offer_buffers(&setting->stations[1], 6);
+	send_three(setting, &source, 1);
+	steered.source.watch = watch;
+	send_three(setting, &steered.source, 1);
+	rte_eth_fp_ops[device_id].tx_pkt_burst = send_to_wire;
+	forget(&steered);
+	free(watch);
+}
+
 int main(void)
 {
 #define TEST(name) cmocka_unit_test_setup_teardown(name, start_with_device, end_with_device)
@@ -755,6 +809,7 @@ int main(void)
 		TEST(a_bridge_hands_over_what_it_does_not_flood),
 		TEST(what_the_driver_refuses_is_not_delivered),
 		TEST(copies_for_a_device_are_sent_when_it_has_room),
+		TEST(a_sender_has_its_frames_back_before_a_device_sends_them),
 	};
 
 	return cmocka_run_group_tests(tests, start_all, NULL);
