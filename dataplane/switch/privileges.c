@@ -131,12 +131,18 @@ int privileges_keep(struct privileges *privileges, const char *text)
 
 /*
  * Capabilities belong to a thread, and only the thread itself can give them up.  Each is interrupted by a signal and
- * does so in the handler: `step` says what, `done` and `failed` are its answer.
+ * does so in the handler: `step` says what, `told` and `failed` have its answer.
  */
 static enum { STEP_BOUND, STEP_DROP } step;
 static uint64_t step_keep;
-static atomic_uint done;
 static atomic_int failed;
+
+/* Threads that have been told, and which of them have answered. */
+static struct {
+	pid_t threads[THREADS];
+	atomic_bool answered[THREADS];
+	atomic_uint count;
+} told;
 
 static int set_capabilities(uint64_t set)
 {
@@ -175,33 +181,52 @@ static int take_step(void)
 static void on_signal(int signal_number)
 {
 	const int saved = errno;
+	const pid_t self = gettid();
 	int rc = take_step();
 
 	if (rc != 0)
 		atomic_store(&failed, rc);
-	atomic_fetch_add(&done, 1);
+	for (unsigned i = 0; i < atomic_load(&told.count); i++)
+		if (told.threads[i] == self)
+			atomic_store(&told.answered[i], true);
 	errno = saved;
 }
 
-/* Threads that have been told. */
-struct told {
-	pid_t threads[THREADS];
-	unsigned count;
-};
-
-static bool is_told(const struct told *told, pid_t thread)
+static bool is_told(pid_t thread)
 {
-	for (unsigned i = 0; i < told->count; i++)
-		if (told->threads[i] == thread)
+	for (unsigned i = 0; i < atomic_load(&told.count); i++)
+		if (told.threads[i] == thread)
 			return true;
 	return false;
 }
 
+/* Returns 0 or -errno: -ESRCH if the thread has ended. */
+static int tell(pid_t thread, int signal_number)
+{
+	const unsigned number = atomic_load(&told.count);
+
+	if (number == THREADS)
+		return -E2BIG;
+	told.threads[number] = thread;
+	atomic_store(&told.answered[number], false);
+	atomic_store(&told.count, number + 1);
+	return syscall(SYS_tgkill, getpid(), thread, signal_number) == 0 ? 0 : -errno;
+}
+
+/* One that is about to end may do so without an answer: that is one, too. */
+static bool all_answered(void)
+{
+	for (unsigned i = 0; i < atomic_load(&told.count); i++)
+		if (!atomic_load(&told.answered[i]) && syscall(SYS_tgkill, getpid(), told.threads[i], 0) == 0)
+			return false;
+	return true;
+}
+
 /* Signal the threads that were not told before, and wait for their answers.  Returns how many, or -errno. */
-static int signal_new_threads(int signal_number, struct told *told)
+static int signal_new_threads(int signal_number)
 {
 	DIR *folder = opendir("/proc/self/task");
-	const unsigned before = told->count;
+	const unsigned before = atomic_load(&told.count);
 	const pid_t self = gettid();
 	struct dirent *entry;
 	int rc = 0;
@@ -211,21 +236,18 @@ static int signal_new_threads(int signal_number, struct told *told)
 	while (rc == 0 && (entry = readdir(folder)) != NULL) {
 		pid_t thread = atoi(entry->d_name);
 
-		if (thread <= 0 || thread == self || is_told(told, thread))
+		if (thread <= 0 || thread == self || is_told(thread))
 			continue;
-		if (told->count == THREADS)
-			rc = -E2BIG;
-		else if (syscall(SYS_tgkill, getpid(), thread, signal_number) == 0)
-			told->threads[told->count++] = thread;
-		else if (errno != ESRCH)
-			rc = -errno;
+		rc = tell(thread, signal_number);
+		if (rc == -ESRCH)
+			rc = 0;
 	}
 	closedir(folder);
-	for (int waited = 0; atomic_load(&done) < told->count && waited < THREAD_WAIT_MS; waited++)
+	for (int waited = 0; !all_answered() && waited < THREAD_WAIT_MS; waited++)
 		nanosleep(&(struct timespec){.tv_nsec = 1000000}, NULL);
-	if (rc == 0 && atomic_load(&done) < told->count)
+	if (rc == 0 && !all_answered())
 		rc = -ETIMEDOUT;
-	return rc == 0 ? (int)(told->count - before) : rc;
+	return rc == 0 ? (int)(atomic_load(&told.count) - before) : rc;
 }
 
 /*
@@ -234,11 +256,11 @@ static int signal_new_threads(int signal_number, struct told *told)
  */
 static int signal_threads(int signal_number)
 {
-	struct told told = {.count = 0};
 	int rc;
 
+	atomic_store(&told.count, 0);
 	do {
-		rc = signal_new_threads(signal_number, &told);
+		rc = signal_new_threads(signal_number);
 	} while (rc > 0);
 	return rc;
 }
@@ -256,7 +278,6 @@ static int in_every_thread(void)
 	struct sigaction before;
 	int rc;
 
-	atomic_store(&done, 0);
 	atomic_store(&failed, 0);
 	if (sigaction(signal_number, &action, &before) != 0)
 		return -errno;

@@ -72,6 +72,15 @@ static void *makes_another(void *argument)
 	return is_told(argument);
 }
 
+/* It is told, and ends without having heard it. */
+static void *ends_meanwhile(void *argument)
+{
+	while (atomic_load(&late.wanted))
+		sched_yield();
+	atomic_store(&late.made, true);
+	return NULL;
+}
+
 /* Does not end before the process does. */
 static void *wait_for_ever(void *argument)
 {
@@ -193,11 +202,23 @@ static void a_thread_made_meanwhile(void)
 	no_capability();
 }
 
+static void a_thread_that_ends_meanwhile(void)
+{
+	pthread_t thread;
+
+	atomic_store(&late.wanted, true);
+	set_signals(SIG_BLOCK);
+	expect(pthread_create(&thread, NULL, ends_meanwhile, NULL) == 0);
+	set_signals(SIG_UNBLOCK);
+	no_capability();
+}
+
 static void test_every_thread_is_without_privileges(void **state)
 {
 	assert_held(no_capability);
 	assert_held(one_capability);
 	assert_held(a_thread_made_meanwhile);
+	assert_held(a_thread_that_ends_meanwhile);
 }
 
 static void run_a_program(void)
