@@ -318,12 +318,17 @@ static bool read_back(char *list)
 	return count == nb_guests;
 }
 
-static void read_tags(char *list)
+/* "0,100": one for each port. */
+static bool read_tags(char *list)
 {
 	unsigned count = 0;
 
-	for (char *text = strtok(list, ","); text != NULL && count < nb_guests; text = strtok(NULL, ","))
+	for (char *text = strtok(list, ","); text != NULL; text = strtok(NULL, ",")) {
+		if (count == nb_guests)
+			return false;
 		guests[count++].tag = option_number("tags", text, 0, 4094);
+	}
+	return count == nb_guests;
 }
 
 /* Returns whether there is memory, and all ports are there. */
@@ -439,12 +444,10 @@ int main(int argc, char **argv)
 		default:
 			option_wrong(option, argv[optind - 1]);
 		}
-	if (back == NULL || optind < argc || !read_back(back)) {
+	if (nb_guests == 0 || back == NULL || optind < argc || !read_back(back) || (tags != NULL && !read_tags(tags))) {
 		fputs(usage, stderr);
 		return 2;
 	}
-	if (tags != NULL)
-		read_tags(tags);
 	wait.fd = stop_open();
 	if (wait.fd < 0 || eal_start(&eal) != 0 || !open_ports(uris, frames.unfinished > 0))
 		return 1;

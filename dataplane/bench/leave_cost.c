@@ -4,6 +4,7 @@
  * guest leaves, which has shared so many MiB and had all of them mapped.
  */
 #include <fcntl.h>
+#include <getopt.h>
 #include <pthread.h>
 #include <stdatomic.h>
 #include <stdio.h>
@@ -77,21 +78,62 @@ static double touch(volatile uint8_t *memory, unsigned *next, unsigned most)
 	return worst;
 }
 
+static const char usage[] = "usage: tailrace-leave-cost [--mib N]\n"
+			    "A guest of 1024 MiB leaves, or of N: who waits, and for how long.\n";
+
+/* The guest writes to all of it.  Returns whether the machine has so much, as Linux would find it by ending programs.
+ */
+static bool there_is(size_t mib)
+{
+	unsigned long long available = 0;
+	char line[256];
+	FILE *file = fopen("/proc/meminfo", "r");
+
+	while (file != NULL && fgets(line, sizeof(line), file) != NULL)
+		if (sscanf(line, "MemAvailable: %llu kB", &available) == 1)
+			break;
+	if (file != NULL)
+		fclose(file);
+	available >>= 10;
+	if (mib < available)
+		return true;
+	log_error("--mib %zu: this machine has %llu MiB of memory to spare; say less", mib, available);
+	return false;
+}
+
 int main(int argc, char **argv)
 {
+	static const struct option options[] = {
+		{"mib", required_argument, NULL, 'm'},
+		{"help", no_argument, NULL, 'h'},
+		{NULL, 0, NULL, 0},
+	};
 	size_t mib = 1024;
 	unsigned next = 0, before;
 	uint8_t *mapped, *cut;
 	double alone, meanwhile;
 	pthread_t leaver;
-	int fds[2];
+	int fds[2], option;
 
 	log_open("tailrace-leave-cost", LOG_LEVEL_WARNING);
-	if (argc == 2 && argv[1][0] != '-')
-		mib = (size_t)option_number("mib", argv[1], 1, MOST_MIB);
-	else
-		option_none(argc, argv,
-			    "A guest of 1024 MiB leaves, or of as many as you say: who waits, and for how long.");
+	opterr = 0;
+	while ((option = getopt_long(argc, argv, ":", options, NULL)) != -1)
+		switch (option) {
+		case 'm':
+			mib = (size_t)option_number("mib", optarg, 1, MOST_MIB);
+			break;
+		case 'h':
+			fputs(usage, stdout);
+			return 0;
+		default:
+			option_wrong(option, argv[optind - 1]);
+		}
+	if (optind < argc) {
+		fputs(usage, stderr);
+		return 2;
+	}
+	if (!there_is(mib))
+		return 1;
 	if (eal_start(&(struct eal_options){.program = "tailrace-leave-cost", .core = -1, .memory_mib = 16}) != 0 ||
 	    grace_open() != 0 || guest_survive_cuts() != 0)
 		return 1;

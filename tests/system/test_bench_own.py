@@ -35,13 +35,30 @@ def bench(tailrace: Path, folder: Path, *options: str) -> subprocess.CompletedPr
     return ready_command.run(tailrace, words, environment=environment(folder), folder=Path.cwd(), timeout=180)
 
 
-@pytest.mark.parametrize("what", ["first-touch", "rules-cost", "steer-cost", "tunnel-cost", "vring-cost", "leave-cost"])
+@pytest.mark.parametrize("what", ["first-touch", "rules-cost", "steer-cost", "tunnel-cost", "vring-cost"])
 def test_a_program_without_options_refuses_each(binaries: Path, what: str) -> None:
     program = binaries / f"bench/tailrace-{what}"
     for options, status in ((["--rounds", "3"], 2), (["one", "more"], 2), (["--help"], 0)):
         done = subprocess.run([program, *options], capture_output=True, text=True, timeout=60, check=False)
         assert done.returncode == status
         assert (done.stderr if status else done.stdout).startswith(f"usage: tailrace-{what}\n")
+
+
+@pytest.mark.parametrize(
+    ("options", "status", "words"),
+    [
+        (["64"], 2, "usage: tailrace-leave-cost [--mib N]"),
+        (["--mib", "0"], 2, "--mib 0: expected an integer from 1 to 65536"),
+        (["--help"], 0, "usage: tailrace-leave-cost [--mib N]"),
+    ],
+)
+def test_how_much_a_guest_shares_that_leaves_is_an_option(
+    binaries: Path, options: list[str], status: int, words: str
+) -> None:
+    program = binaries / "bench/tailrace-leave-cost"
+    done = subprocess.run([program, *options], capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode == status
+    assert words in (done.stderr if status else done.stdout)
 
 
 @pytest.mark.whole
