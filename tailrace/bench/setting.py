@@ -18,7 +18,7 @@ from tailrace.bench.model import Figures, Sample
 from tailrace.errors import Failure, Fault, Mistake
 from tailrace.measure.core_to_core import CORE_TO_CORE, core_to_core
 from tailrace.measure.progress import Reporter
-from tailrace.measure.session import check_nothing_up, keep_aside
+from tailrace.measure.session import check_nothing_up, hold_clean, keep_aside
 from tailrace.node.claiming import claim_cpus
 from tailrace.node.running import reserve_pages
 from tailrace.process.process import how_it_ended, identify, real_time_refusal, reap, stopped, undisturbed
@@ -26,7 +26,7 @@ from tailrace.process.programs import own_program
 from tailrace.resources.place import FUNCTION_PRIORITY, Place, Placement, interrupt_place
 from tailrace.resources.topology import allowed_cpus
 from tailrace.state.launch import Launcher
-from tailrace.state.record import Process, State, hold_run
+from tailrace.state.record import Process, State
 
 __all__ = ["CORE_TO_CORE", "Cores", "Setting", "check_able", "check_alive", "prepared"]
 
@@ -198,10 +198,8 @@ def check_alive(processes: Sequence[Process]) -> None:
 @contextmanager
 def _session(folder: Path, cores: Cores, pages: int) -> Iterator[State]:
     """The state held for this run, with its CPUs claimed and huge pages reserved; all undone at the end."""
-    with hold_run(folder) as state:
+    with hold_clean(folder) as state:
         check_nothing_up(folder)
-        if state.record.things:
-            raise Mistake("a crashed run has left something; run `tailrace down` first")
         state.record.purpose, state.record.owner = "run", identify(os.getpid())
         state.save()
         state.logs.mkdir(exist_ok=True)

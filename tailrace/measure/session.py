@@ -290,7 +290,7 @@ def run_on_node(
     What is found before any process is started is raised; from then on every end is a finished run.
     """
     check_clock()
-    with _held(request) as state:
+    with hold_clean(request.state) as state:
         record = _up(request)
         if record is not None and _is_same(record, plan):
             return _on_what_is_up(request, State(request.state, record), state, work, report or Silent())
@@ -411,7 +411,7 @@ def run_own(
     """Runs a measurement that starts what it needs by itself, on the CPUs that it claims and with so many 2 MiB pages
     free; all is gone after it."""
     check_clock()
-    with _held(request) as state:
+    with hold_clean(request.state) as state:
         check_nothing_up(request.state)
         with _own(request, state, {}):
             claim(state)
@@ -453,7 +453,7 @@ def run_in_turn(
 def run_on_host(request: Request, work: Callable[[RunFolder, Launcher], None], cpus: Collection[int]) -> Finished:
     """Runs a measurement of the host, on these CPUs: there is no switch, and nothing else of Tailrace's may be there.
     What the launcher starts ends with it."""
-    with _held(request) as state:
+    with hold_clean(request.state) as state:
         _check_left_out(_up(request), cpus)
         with _own(request, state, {}):
             claim_cpus(state, cpus)
@@ -476,16 +476,16 @@ def _check_left_out(record: Record | None, cpus: Collection[int]) -> None:
 
 
 @contextmanager
-def _held(request: Request) -> Iterator[State]:
-    """The run's own state, without what a measurement that was killed has left: nobody else holds it, so that one has
-    ended."""
-    with hold_run(request.state) as state:
+def hold_clean(folder: Path) -> Iterator[State]:
+    """A run's own state, without what a measurement that was killed has left: nobody else holds it, so that one has
+    ended. Raises Mistake, Damaged and Failure."""
+    with hold_run(folder) as state:
         if state.record.things:
             with undisturbed():
                 problems = state.undo_all()
             if problems:
                 raise Failure("what a killed run left could not be removed: " + "; ".join(problems))
-    with hold_run(request.state) as state:
+    with hold_run(folder) as state:
         yield state
 
 

@@ -16,6 +16,7 @@ import ready_command
 
 from tailrace.bench.traffic import KINDS
 from tailrace.resources.hugepages import POOL
+from tailrace.state.record import FilePath, hold_run
 
 pytestmark = [
     pytest.mark.requires_root,
@@ -68,10 +69,17 @@ def test_one_pair_beside_open_vswitch(tailrace: Path, tmp_path: Path) -> None:
     assert not (tmp_path / "state").exists()
 
 
-def test_alone_it_has_no_ratio_and_prints_a_table(tailrace: Path, tmp_path: Path) -> None:
+def test_alone_it_has_no_ratio_and_prints_a_table_whatever_a_killed_run_has_left(
+    tailrace: Path, tmp_path: Path
+) -> None:
+    with hold_run(tmp_path / "state") as state:  # ends as if it were killed: nothing is undone
+        (left := tmp_path / "left").touch()
+        state.add(FilePath(str(left)))
     done = hop(tailrace, tmp_path, "--frame", "1518", "--pairs", "1", "--seconds", "0.5", "--against", "none")
     assert done.returncode == 0, done.stderr
     assert "1518 B frames" in done.stdout
+    assert not left.exists()
+    assert not (tmp_path / "state").exists()
     assert "ovs-dpdk" not in done.stdout
 
 
