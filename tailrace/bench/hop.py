@@ -77,10 +77,10 @@ class KindsPlan:
 
 
 def run_kinds(plan: KindsPlan, folder: Path, report: Reporter) -> Kinds:
-    """Measures one kind after the other. Where one fails, the others are measured all the same; Ctrl-C ends it. Raises
-    what a single one raises."""
+    """Measures one kind after the other. Where one fails, the others are measured all the same; Ctrl-C ends it, and the
+    kinds before are the result. Raises what a single one raises."""
     measured: dict[str, Comparison] = {}
-    failed: dict[str, Failure] = {}
+    failed: dict[str, BaseException] = {}
     for each in plan.plans:
         try:
             measured[each.traffic] = run(each, folder, report)
@@ -89,6 +89,11 @@ def run_kinds(plan: KindsPlan, folder: Path, report: Reporter) -> Kinds:
                 raise
             failed[each.traffic] = error
             continue
+        except KeyboardInterrupt as interruption:
+            if not measured:
+                raise
+            failed[each.traffic] = interruption
+            break
         if isinstance(measured[each.traffic].error, KeyboardInterrupt):
             break
     return Kinds(measured, failed)

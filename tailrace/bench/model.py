@@ -14,7 +14,7 @@ from dataclasses import asdict, dataclass
 from statistics import median
 from typing import Any, Literal, get_args
 
-from tailrace.errors import Failure, Fault
+from tailrace.errors import Fault
 from tailrace.fabric.base import Counters
 from tailrace.measure.core_to_core import NEAR_NS
 from tailrace.results.ratio import Figures as Figures
@@ -176,6 +176,10 @@ def measure_pairs(measure: Callable[[int], list[Pair]], count: int) -> Iterator[
             yield pair
 
 
+def _reason(error: BaseException) -> str:
+    return str(error) or "interrupted by Ctrl-C"
+
+
 @dataclass(frozen=True)
 class Comparison:
     """All pairs of one benchmark."""
@@ -232,7 +236,7 @@ class Comparison:
             **self._group(self.pairs),
             "others": {which: self._group(pairs) for which, pairs in self.others.items()},
             "moved": [pair.document() for pair in self.moved],
-            "error": None if self.error is None else str(self.error) or "interrupted by Ctrl-C",
+            "error": None if self.error is None else _reason(self.error),
             "machine": dict(self.machine),
         }
 
@@ -253,8 +257,8 @@ class Kinds:
     """What was found of each kind of traffic, in their order."""
 
     measured: Mapping[str, Comparison]
-    failed: Mapping[str, Failure]
-    """Why there is nothing of the others."""
+    failed: Mapping[str, BaseException]
+    """Why there is nothing of others: what failed, or Ctrl-C. Those after that were not begun."""
 
     @property
     def error(self) -> BaseException | None:
@@ -267,8 +271,12 @@ class Kinds:
         documents = [result.document() for result in self.measured.values()]
         if len(documents) == 1 and not self.failed:
             return documents[0]
-        failed = {kind: str(error) for kind, error in self.failed.items()}
-        return {"bench": "hop", "kinds": documents, "failed": failed}
+        return {"bench": "hop", "kinds": documents, "failed": dict(self.reasons)}
+
+    @property
+    def reasons(self) -> Mapping[str, str]:
+        """Why there is nothing of those that failed."""
+        return {kind: _reason(error) for kind, error in self.failed.items()}
 
 
 @dataclass(frozen=True)

@@ -81,7 +81,7 @@ def kinds_table(result: Kinds, title: str, columns: Mapping[str, Sequence[Column
                 table.add_row(kind, *_over_pairs(comparison, pairs, column), *_distance_cells(pairs[0]))
         table.add_section()
     said = [*notes, "core to core: a cache line's round trip, before, between and after the windows of a side."]
-    said += [f"{kind} failed: {error}" for kind, error in result.failed.items()]
+    said += [f"{kind} failed: {reason}" for kind, reason in result.reasons.items()]
     said += [_machine_note(comparison.machine) for comparison in list(result.measured.values())[:1]]
     return Group(table, *(Text(note, style="dim") for note in said))
 

@@ -212,3 +212,18 @@ def test_a_kind_that_fails_does_not_cost_the_others(monkeypatch: pytest.MonkeyPa
     assert str(result.error) == "no"
     with pytest.raises(Fault, match="no"):
         hop.run_kinds(KindsPlan.of("pin", HopPlan()), tmp_path, Silent())
+
+
+def test_the_kinds_before_ctrl_c_are_the_result(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    def run(plan: HopPlan, *_: object) -> Comparison:
+        if plan.traffic == "pin":
+            raise KeyboardInterrupt
+        return found(plan.traffic, (50, 200))
+
+    monkeypatch.setattr(hop, "run", run)
+    result = hop.run_kinds(KindsPlan.of("bridge,pin,vlan", HopPlan()), tmp_path, Silent())
+    assert list(result.measured) == ["bridge"]
+    assert isinstance(result.error, KeyboardInterrupt)
+    assert result.document()["failed"] == {"pin": "interrupted by Ctrl-C"}
+    with pytest.raises(KeyboardInterrupt):
+        hop.run_kinds(KindsPlan.of("pin,vlan", HopPlan()), tmp_path, Silent())
