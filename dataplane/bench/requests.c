@@ -12,6 +12,7 @@
 #include <inttypes.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
+#include <signal.h>
 #include <stdbool.h>
 #include <stdint.h>
 #include <stdio.h>
@@ -115,6 +116,15 @@ static bool begin(int epoll, const struct sockaddr_in *address)
 	return watch(epoll, fd, EPOLLOUT);
 }
 
+/* Returns whether there is an answer; with errno, also where the server has closed the connection. */
+static bool answered_at(int fd)
+{
+	char byte;
+
+	errno = ECONNRESET;
+	return read(fd, &byte, 1) == 1;
+}
+
 /* Returns whether a request was answered; `*failed` if the connection is lost. */
 static bool go_on(int epoll, const struct sockaddr_in *address, struct epoll_event *event, bool *failed)
 {
@@ -127,7 +137,7 @@ static bool go_on(int epoll, const struct sockaddr_in *address, struct epoll_eve
 		*failed = epoll_ctl(epoll, EPOLL_CTL_MOD, fd, event) != 0 || write(fd, &byte, 1) != 1;
 		return false;
 	}
-	answered = read(fd, &byte, 1) == 1;
+	answered = answered_at(fd);
 	if (connects) {
 		close(fd);
 		*failed = !answered || !begin(epoll, address);
@@ -215,5 +225,6 @@ int main(int argc, char **argv)
 		fputs(usage, stderr);
 		return 2;
 	}
+	signal(SIGPIPE, SIG_IGN); /* who writes to a connection that is gone is told so */
 	return server ? serve(&address) : request(&address, connections, seconds);
 }

@@ -69,9 +69,12 @@ def _requests(stacks: Stacks, seconds: int, *how: str) -> float:
 
 
 def rate(text: str) -> float:
-    """1000 requests a second, from the client's JSON. Raises Fault if it failed."""
+    """1000 requests a second, from the client's JSON. Raises Fault if it failed, or none was answered."""
     try:
         found: dict[str, float] = json.loads(text)
-        return round(found["requests"] / found["seconds"] / 1e3, 3)
+        answered = found["requests"] / found["seconds"]
     except (ValueError, KeyError, ZeroDivisionError):
-        raise Fault("the small requests were not answered") from None
+        answered = 0
+    if answered == 0:
+        raise Fault("the small requests were not answered")
+    return round(answered / 1e3, 3)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import signal
+import socket
 import subprocess
 import time
 from pathlib import Path
@@ -59,6 +60,29 @@ def test_how_much_a_guest_shares_that_leaves_is_an_option(
     done = subprocess.run([program, *options], capture_output=True, text=True, timeout=60, check=False)
     assert done.returncode == status
     assert words in (done.stderr if status else done.stdout)
+
+
+@pytest.mark.parametrize("options", [(), ("--connect",)])
+def test_requests_to_who_hangs_up_say_so(binaries: Path, options: tuple[str, ...]) -> None:
+    address = f"127.77.{os.getpid() % 256}.1"
+    with socket.create_server((address, 5202)) as server:
+        line = [
+            binaries / "bench/tailrace-requests",
+            "--client",
+            address,
+            "--connections",
+            "1",
+            "--seconds",
+            "60",
+            *options,
+        ]
+        client = subprocess.Popen(line, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        connection, _ = server.accept()
+        connection.recv(1)
+        connection.close()
+        output, errors = client.communicate(timeout=60)
+    assert (client.returncode, output) == (1, "")
+    assert "after 0 requests: Connection reset by peer" in errors
 
 
 @pytest.mark.whole

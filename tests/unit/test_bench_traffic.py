@@ -147,7 +147,7 @@ def test_open_vswitch_says_how_often_a_rule_was_used_and_which_rings_a_guest_has
 
 def test_requests_a_second() -> None:
     assert requests.rate('{"requests": 30000, "seconds": 2.0}') == 15.0
-    for text in ("", "{}", '{"requests": 1, "seconds": 0}'):
+    for text in ("", "{}", '{"requests": 1, "seconds": 0}', '{"requests": 0, "seconds": 2.0}'):
         with pytest.raises(Fault, match="not answered"):
             requests.rate(text)
 
