@@ -7,6 +7,7 @@ memory can say nothing of the switch: all are named and left out.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -62,11 +63,11 @@ class Learned:
 
 
 def read_measured(folders: Sequence[Path]) -> Learned:
-    """All throughputs of these run folders. Raises Mistake naming every folder that cannot be read."""
+    """All throughputs of these run folders, each folder's once. Raises Mistake naming every one that cannot be read."""
     found: list[Measured] = []
     out: list[tuple[str, str]] = []
     wrong: list[str] = []
-    for folder in folders:
+    for folder in {os.path.realpath(each): each for each in folders}.values():
         try:
             for each in _of_run(folder):
                 if isinstance(each, Measured):

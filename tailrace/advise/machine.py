@@ -13,7 +13,7 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationErr
 from pydantic_core import ErrorDetails
 
 from tailrace.errors import Mistake
-from tailrace.spec.core_schema import read_version_1_1
+from tailrace.spec.core_schema import read
 
 Kind = Literal["rate", "time"]
 
@@ -75,15 +75,16 @@ LEAST, MOST = 1e-9, 1e9
 class Value(_Strict):
     """A parameter of one machine."""
 
-    value: Annotated[float, Field(ge=LEAST, le=MOST)]
+    value: Annotated[float, Field(ge=LEAST, le=MOST, strict=True)]
     source: str
-    low: float | None = None
+    low: Annotated[float | None, Field(strict=True)] = None
     """The ends of its 95 % interval by bootstrap, where it was fitted: 95 % of fits to cells drawn again lie between,
     as many below as above."""
-    high: float | None = None
+    high: Annotated[float | None, Field(strict=True)] = None
 
 
-Span = tuple[Annotated[int, Field(ge=1)], Annotated[int, Field(ge=1)]]
+Size = Annotated[int, Field(ge=1, strict=True)]
+Span = tuple[Size, Size]
 """The least and the most."""
 
 
@@ -159,7 +160,7 @@ def read_machine(path: Path | None = None) -> Machine:
         except OSError as error:
             raise Mistake(f"{path}: {error.strerror}") from None
     try:
-        data = read_version_1_1(text)
+        data = read(text)
         if not isinstance(data, dict):
             what = {type(None): "nothing is in it", list: "a list"}.get(type(data), "a single value")
             raise Mistake(f"{path}: {_NO_MACHINE} ({what}); {_EXPECTED}")

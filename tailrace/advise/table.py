@@ -17,21 +17,23 @@ FRAME_SIZES = (64, 9000)
 MOST_FUNCTIONS = 1024
 _MOST_MESSAGE = 1 << 24
 _MOST_LINE, _MOST_SAID = 4096, 20
+_MOST_ROWS = 2000
+"""Of a table: what an interpolation takes grows with its square."""
 
 
 @dataclass(frozen=True)
 class Row:
-    """A cell as it was measured. Where `mpps` is missing, Gbit/s are compared."""
+    """A cell as it was measured: one figure at least. Where `mpps` is missing, Gbit/s are compared."""
 
     cell: Cell
-    gbps: float
+    gbps: float | None
     mpps: float | None
     rounding: float
     """Half of the last digit that the compared figure has."""
 
     @property
     def measured(self) -> float:
-        return self.gbps if self.mpps is None else self.mpps
+        return (self.gbps or 0.0) if self.mpps is None else self.mpps
 
     def predicted(self, mpps: float) -> float:
         """A prediction as this row has its figure."""
@@ -52,6 +54,8 @@ def read_table(path: Path) -> list[Row]:
     numbered = [(number, line) for number, line in enumerate(text.splitlines(), 1) if line.strip() and line[0] != "#"]
     if not numbered or numbered[0][1].strip() != ",".join(COLUMNS):
         raise Mistake(f"{path}: expected the columns {','.join(COLUMNS)}")
+    if len(numbered) - 1 > _MOST_ROWS:
+        raise Mistake(f"{path}: {len(numbered) - 1} cells; expected no more than {_MOST_ROWS}")
     rows: list[Row] = []
     wrong: list[str] = []
     for number, line in numbered[1:]:
@@ -87,7 +91,9 @@ def _row(words: Sequence[str]) -> Row:
         _whole("functions", functions, 1, MOST_FUNCTIONS),
     )
     figure = mpps or gbps
-    return Row(cell, _amount("gbps", gbps), _amount("mpps", mpps) if mpps else None, _rounding(figure))
+    if not figure:
+        raise ValueError("neither gbps nor mpps; expected one of them")
+    return Row(cell, _amount("gbps", gbps), _amount("mpps", mpps), _rounding(figure))
 
 
 def _word(column: str, text: str, known: Sequence[str]) -> str:
@@ -102,7 +108,9 @@ def _whole(column: str, text: str, least: int, most: int) -> int:
     return int(text)
 
 
-def _amount(column: str, text: str) -> float:
+def _amount(column: str, text: str) -> float | None:
+    if not text:
+        return None
     try:
         value = float(text)
     except ValueError:

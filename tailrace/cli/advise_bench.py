@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -103,20 +104,24 @@ def calibrate_machine(
     of_card = card_parameters(Tree(), card)
     if distance not in (None, *DISTANCES):
         raise Mistake(f"--distance {distance}: expected {', '.join(DISTANCES)}")
-    known: dict[str | None, dict[int, _Bench]] = {}
-    for path in benches:
+    known: dict[str | None, list[_Bench]] = {}
+    for path in {os.path.realpath(each): each for each in benches}.values():
         for each in _read_bench(path, "hop"):
-            known.setdefault(each.distance, {})[each.frame] = each
-    wanted = {which: found for which, found in known.items() if distance in (None, which) and len(found) > 1}
+            known.setdefault(each.distance, []).append(each)
+    wanted = {
+        which: found
+        for which, found in known.items()
+        if distance in (None, which) and len({each.frame for each in found}) > 1
+    }
     if not wanted:
         there = "; ".join(f"{which or 'unknown'}: {_sizes(found)}" for which, found in known.items())
         at = "" if len(known) == 1 and distance is None else f" at one distance of the cores{_of(distance)} ({there})"
         raise Mistake(f"expected results of two sizes of frame at least{at}, such as 64 and 1518")
-    which, found = max(wanted.items(), key=lambda item: sum(each.pairs for each in item[1].values()))
-    hops = [(frame, each.hop_ns) for frame, each in found.items()]
-    functions = [(frame, 1e3 / each.mpps) for frame, each in found.items() if each.busy < _SWITCH_BOUND]
-    at_most = [(frame, 1e3 / each.mpps) for frame, each in found.items() if each.busy >= _SWITCH_BOUND]
-    name = f"{next(iter(found.values())).cpu}, Tailrace" + (f", cores {which}" if which else "")
+    which, found = max(wanted.items(), key=lambda item: sum(each.pairs for each in item[1]))
+    hops = [(each.frame, each.hop_ns) for each in found]
+    functions = [(each.frame, 1e3 / each.mpps) for each in found if each.busy < _SWITCH_BOUND]
+    at_most = [(each.frame, 1e3 / each.mpps) for each in found if each.busy >= _SWITCH_BOUND]
+    name = f"{found[0].cpu}, Tailrace" + (f", cores {which}" if which else "")
     machine = worker_machine(name, hops, "bench hop", functions, at_most)
     machine = machine.model_copy(update={"distance": which, "parameters": {**machine.parameters, **of_card.values}})
     write_text(output, show_machine(machine))
@@ -126,10 +131,9 @@ def calibrate_machine(
     at = f", its cores {which}" if which else ""
     print_line(f"{output}: {machine['worker_ns']:.3g} ns a hop, {machine['worker_byte_ns']:.3g} ns for each byte{at}.")
     if "function_ns" in machine:
-        of = ", ".join(str(frame) for frame, _ in sorted(functions))
-        each_byte = (
-            f"{machine['function_byte_ns']:.3g} ns for each byte" if len(functions) > 1 else "bytes not measured"
-        )
+        sizes = sorted({frame for frame, _ in functions})
+        of = ", ".join(map(str, sizes))
+        each_byte = f"{machine['function_byte_ns']:.3g} ns for each byte" if len(sizes) > 1 else "bytes not measured"
         print_line(f"Functions: {machine['function_ns']:.3g} ns a frame, {each_byte}, by frames of {of} B.")
     if at_most:
         of = "; ".join(f"{time:.3g} ns at {frame} B" for frame, time in sorted(at_most))
@@ -153,8 +157,8 @@ def _of(distance: str | None) -> str:
     return "" if distance is None else f", {distance}"
 
 
-def _sizes(found: Mapping[int, _Bench]) -> str:
-    return f"{', '.join(map(str, sorted(found)))} B"
+def _sizes(found: Sequence[_Bench]) -> str:
+    return f"{', '.join(map(str, sorted({each.frame for each in found})))} B"
 
 
 def compare_chains(benches: Sequence[Path], of: Sequence[Path], *, as_json: bool) -> int:

@@ -120,6 +120,20 @@ def test_a_cell_within_its_rounding_is_right(tmp_path: Path) -> None:
     assert rows[1].measured == 6.3 and rows[1].predicted(1.0) == pytest.approx(0.512)
 
 
+def test_a_cell_has_one_figure_at_least(tmp_path: Path) -> None:
+    path = table(tmp_path / "t.csv", "north-south,sr-iov,512,2,,9.4")
+    (row,) = json.loads(advise("validate", path, "--json"))["rows"]
+    assert (row["measured_gbps"], row["measured_mpps"], row["error"]) == (None, 9.4, 0)
+    assert "9.4 Mpps" in advise("validate", path)
+    said = advise("validate", table(path, "north-south,sr-iov,512,2,,"), status=2)
+    assert "line 3: neither gbps nor mpps; expected one of them" in said
+
+
+def test_a_table_has_so_many_cells_at_most(tmp_path: Path) -> None:
+    path = table(tmp_path / "t.csv", *["north-south,sr-iov,512,2,1,1"] * 2001)
+    assert "2001 cells; expected no more than 2000" in advise("validate", path, status=2)
+
+
 def test_an_interpolation_leaves_out_what_is_asked_for(tmp_path: Path) -> None:
     lines = [f"east-west,vhost-user,{frame},2,1,{mpps}" for frame, mpps in ((64, 8), (128, 99), (256, 2))]
     rows = read_table(table(tmp_path / "t.csv", *lines))
@@ -276,9 +290,13 @@ def test_a_machine_is_read_as_it_was_shown(tmp_path: Path) -> None:
         ("[1]", "a list.; expected name"),
         ("{functions: {}, chains: {}}", "lacks name, lacks parameters, unknown key functions, unknown key chains; exp"),
         ("{name: x, parameters: {worker_ns: 52}}", "parameters.worker_ns: expected value and source"),
-        ("{name: x, parameters: {worker_ns: {value: 1e99, source: me}}}", "worker_ns.value is '1e99': expected less"),
+        ("{name: x, parameters: {worker_ns: {value: 1e99, source: me}}}", r"value is '1e\+99': expected less"),
+        ("{name: x, parameters: {worker_ns: {value: true, source: me}}}", "value is 'True': expected a valid"),
+        ("{name: x, parameters: {worker_ns: {value: '52', source: me}}}", "value is '52': expected a valid"),
+        ("{name: x, calibrated: {frames: [true, 64]}, parameters: {}}", "frames.0 is 'True': expected a valid integer"),
+        ("{name: x, name: y, parameters: {}}", "'name' is used twice; expected each key once"),
         ("{name: x, calibrated: {frames: [9, 1]}, parameters: {}}", "9 to 1; expected the least, then the most"),
-        ("name: 2026-99-99", "not the parameters of a machine .a date or a number that there is not"),
+        ("name: 2026-99-99", "not the parameters of a machine: lacks parameters"),
         ("[" * 5000, "not the parameters of a machine .nested too deeply"),
     ],
 )
@@ -495,6 +513,16 @@ def test_the_command_calibrates_from_hops(tmp_path: Path) -> None:
     assert "expected a result" in advise("calibrate", tmp_path / "64.json", "-o", made, status=2)
 
 
+def test_of_several_results_of_one_size_each_counts_once(tmp_path: Path) -> None:
+    long = bench(tmp_path / "1518.json", "hop", 5.0, 1.0, frame=1518)
+    fast, slow = (bench(tmp_path / f"{busy}.json", "hop", 10.0, busy, frame=64) for busy in (0.2, 0.4))
+    made = tmp_path / "here.yaml"
+    said = advise("calibrate", fast, slow, tmp_path / "." / "0.2.json", long, "-o", made)
+    assert read_machine(made)["worker_ns"] == pytest.approx(30), "20 and 40 ns"
+    assert "bytes not measured, by frames of 64 B" in said
+    assert "two sizes" in advise("calibrate", fast, slow, "-o", made, status=2)
+
+
 @pytest.mark.parametrize(
     ("changes", "side", "words"),
     [
@@ -687,8 +715,8 @@ def throughput(runs: Path, found: dict[str, tuple[int, float, str]], **changes: 
 def test_a_machine_learns_from_what_was_measured(tmp_path: Path) -> None:
     # 20 ns a hop, and 0.1 ns for each byte beyond 64: two hops a frame, two directions.
     run = throughput(tmp_path, {"a": (64, 12.5e6, "loss"), "b": (564, 1e9 / 280, "refused"), "c": (64, 1.0, "tester")})
-    learned = read_measured([run])
-    assert [each.name for each in learned.measured] == ["a", "b"]
+    learned = read_measured([run, run / ".." / run.name])
+    assert [each.name for each in learned.measured] == ["a", "b"], "each once"
     assert [(what.rpartition(" ")[2], "the tester could" in why) for what, why in learned.left_out] == [("c", True)]
     machine = learn(PUBLISHED, learned)
     assert machine["worker_ns"] == pytest.approx(20) and machine["worker_byte_ns"] == pytest.approx(0.1, rel=1e-3)
