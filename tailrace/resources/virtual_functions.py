@@ -131,6 +131,11 @@ def _find_card(tree: Tree, of: str) -> str:
         card: str | None = of.lower() if tree.exists(f"{PCI}/{of.lower()}") else None
     else:
         card = tree.target(f"{NET}/{of}/device") if "/" not in of else None
+        if of in tree.names(NET) and (card is None or not ADDRESS.fullmatch(card)):
+            raise FunctionRefused(
+                Why.NO_SRIOV,
+                f"{of} is no PCI card, so it has no virtual functions; `tailrace host inspect` lists the cards",
+            )
     if card is None or not ADDRESS.fullmatch(card):
         raise FunctionRefused(
             Why.NO_CARD, f"there is no network card {of}; `tailrace host inspect` lists those of this machine"

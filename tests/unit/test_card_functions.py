@@ -368,10 +368,14 @@ def test_who_is_not_root_is_told_so(tmp_path: Path, state: State) -> None:
         ("ens1f0", 8, Why.TOO_MANY, "ens1f0 has at most 8 virtual functions; expected a number from 0 to 7"),
         (function_at(0), 0, Why.NO_SRIOV, f"is a virtual function itself, of {CARD}"),
         ("../../etc", 0, Why.NO_CARD, "there is no network card"),
+        ("eth0", 0, Why.NO_SRIOV, "eth0 is no PCI card, so it has no virtual functions"),
+        ("lo", 0, Why.NO_SRIOV, "lo is no PCI card"),
     ],
 )
 def test_a_function_that_no_card_has(kernel: SriovKernel, of: str, number: int, why: Why, said: str) -> None:
     kernel.write(f"{ROOT}/{CARD}/sriov_numvfs", "1")
+    make(kernel.root, {"/sys/class/net/lo/flags": "0x9"})
+    link(kernel.root, "/sys/class/net/eth0/device", "../../../virtio2")
     with pytest.raises(FunctionRefused, match=said) as raised:
         locate(kernel, of, number)
     assert raised.value.why is why
