@@ -26,7 +26,7 @@ from tailrace.advise.chain import (
 )
 from tailrace.advise.learn import UNKNOWN, Measured, of_switch, read_measured
 from tailrace.advise.learn import learn as learn_from
-from tailrace.advise.machine import Machine, read_machine, show_machine
+from tailrace.advise.machine import DISTANCES, Machine, read_machine, show_machine
 from tailrace.advise.model import CARD, FCS
 from tailrace.advise.of_spec import chains_of
 from tailrace.advise.table import FRAME_SIZES
@@ -165,6 +165,7 @@ def calibrate(
         typer.Option(
             metavar="WHICH",
             help="How far the two cores were from each other: near or far, or siblings. Default: what was most often.",
+            autocompletion=complete.words(*DISTANCES),
         ),
     ] = None,
     card: Annotated[

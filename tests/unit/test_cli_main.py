@@ -277,8 +277,9 @@ def test_what_would_be_ignored_is_refused(words: list[str], said: str) -> None:
     assert done.exit_code == 2 and said in done.output
 
 
-def test_profiles_and_interfaces_of_machines_are_completed() -> None:
+def test_words_of_options_are_completed() -> None:
     for words, option, expected in (
+        (["advise", "calibrate"], "--distance", ["siblings", "near", "far"]),
         (["image", "build"], "--profile", ["latency"]),
         (["measure", "exits"], "--interfaces", ["vhost-user", "virtio", "e1000e", "vmxnet3"]),
     ):
