@@ -388,7 +388,8 @@ def test_the_command_validates_a_table(tmp_path: Path) -> None:
     found = json.loads(advise("validate", path, "--json"))
     (row,) = found["rows"]
     assert row["error"] < 0.05 and found["left_out"] == 1 and row["bottleneck"].startswith("the cores that copy")
-    assert "Error: median" in advise("validate", path, "--calibrate", path)
+    said = advise("validate", path, "--calibrate", path)
+    assert "note: fits to t.csv" in said and "Error: median" in said
 
 
 def test_rows_without_a_prediction_are_counted_with_the_reason(tmp_path: Path) -> None:
