@@ -267,7 +267,7 @@ class Matrix(Traffic):
         description="the network card of fabric `card`: its Linux interface, or the PCI address of its port; two for "
         "north/south",
     )
-    outside: Annotated[list[CardName], listed, OneOrMany()] = Field(
+    outside: Annotated[list[CardName], listed, AfterValidator(differ_or_none), OneOrMany()] = Field(
         [],
         max_length=2,
         validate_default=False,

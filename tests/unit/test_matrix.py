@@ -448,6 +448,7 @@ def test_a_dry_run_says_what_there_is_and_why_not_the_rest(tmp_path: Path, monke
     [
         ({"card": "a,b,c"}, "--card: a,b,c is not possible; expected at most 2"),
         ({"outside": "a"}, "outside is the far end of each card's cable; expected card beside it"),
+        ({"card": ["a", "a"], "outside": ["b", "b"]}, "b is listed twice; expected each once"),
     ],
 )
 def test_cards_that_do_not_fit_are_refused(options: dict[str, str], words: str) -> None:
