@@ -8,6 +8,7 @@ memory can say nothing of the switch: all are named and left out.
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,6 +16,7 @@ from pathlib import Path
 from tailrace.advise.calibrate import span_of, worker_machine
 from tailrace.advise.chain import SWITCH_CORES, Answer, Chain, answers
 from tailrace.advise.machine import Machine, Value
+from tailrace.advise.table import FRAME_SIZES, MOST_FUNCTIONS
 from tailrace.errors import Mistake, TailraceError
 from tailrace.results.findings import ThroughputFinding
 from tailrace.results.run import load_run
@@ -24,6 +26,8 @@ _NEAR = 0.05
 """So near to what something else carries, a throughput is that one's."""
 BOTH = 2
 """Directions of the traffic of a throughput search."""
+_PPS = 100, 1e11
+"""The least and the most packets a second that a switch's cores can be the limit of."""
 
 
 @dataclass(frozen=True)
@@ -101,14 +105,17 @@ def _of_search(run: str, search: ThroughputFinding, workers: int) -> Measured | 
     goal = next((each for each in search.goals if each.loss_ratio == 0), None)
     if not search.valid:
         return name, f"is not valid: {search.reason}"
-    if not search.profile.isdecimal() or not search.functions:
+    frame = int(search.profile) if re.fullmatch("[0-9]{1,4}", search.profile) else 0
+    if not FRAME_SIZES[0] <= frame <= FRAME_SIZES[1] or not 1 <= (search.functions or 0) <= MOST_FUNCTIONS:
         return name, "is not of frames of one size through functions"
     if goal is None or not goal.pps:
         return name, "found no rate without loss"
     if goal.bound is not None:
         return name, f"is a bound alone: {'the tester could send no more' if goal.limit == 'tester' else goal.limit}"
-    chain = Chain(search.functions, workers, ends=0)
-    return Measured(run, search.name, int(search.profile), chain, BOTH * goal.pps / 1e6)
+    if not _PPS[0] <= goal.pps <= _PPS[1]:
+        return name, f"has a rate that no switch's cores bound ({goal.pps:g} packets a second)"
+    chain = Chain(search.functions or 0, workers, ends=0)
+    return Measured(run, search.name, frame, chain, BOTH * goal.pps / 1e6)
 
 
 def of_switch(machine: Machine, learned: Learned) -> Learned:

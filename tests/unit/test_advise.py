@@ -744,6 +744,25 @@ def test_runs_that_measured_something_else_are_left_out(tmp_path: Path, changes:
     assert not learned.measured and words in learned.left_out[0][1]
 
 
+@pytest.mark.parametrize(
+    ("frame", "pps", "functions", "words"),
+    [
+        (0, 1e6, 1, "is not of frames of one size"),
+        (9001, 1e6, 1, "is not of frames of one size"),
+        (64, 1e6, 10**12, "is not of frames of one size through functions"),
+        (64, 1e308, 1, "a rate that no switch's cores bound (1e+308 packets a second)"),
+        (64, 1, 1, "a rate that no switch's cores bound"),
+    ],
+)
+def test_figures_that_no_search_finds_are_left_out(
+    tmp_path: Path, frame: int, pps: float, functions: int, words: str
+) -> None:
+    run = throughput(tmp_path, {"a": (frame, pps, "loss")})
+    results = run / "results.json"
+    results.write_text(results.read_text().replace('"functions": 1', f'"functions": {functions}'))
+    assert words in advise(REPOSITORY / "examples/chain.yaml", "--learn", run, "--chart", tmp_path / "c.svg", status=2)
+
+
 def test_what_the_functions_bounded_says_nothing_of_the_switch(tmp_path: Path) -> None:
     """A hop takes 10 ns and a function 40: 25 Mpps are the functions', and 20 are not explained by them."""
     here = worker_machine("here", [(64, 10.0), (1518, 20.0)], "me", [(64, 40.0), (1518, 60.0)])
