@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from statistics import median
 
-from tailrace.advise.machine import FACTS, LEAST, Calibrated, Machine, Span, Value
+from tailrace.advise.machine import FACTS, LEAST, MOST, Calibrated, Machine, Span, Value
 from tailrace.advise.model import SHORTEST, STACK, Cell, Limit, limits, needs
 from tailrace.advise.table import Row
 
@@ -104,7 +104,7 @@ def beyond(machine: Machine, cell: Cell) -> list[str]:
 
 
 def _short(value: float) -> float:
-    return float(f"{max(value, LEAST):.4g}")
+    return float(f"{min(max(value, LEAST), MOST):.4g}")
 
 
 def _deciding(machine: Machine, rows: Sequence[Row]) -> list[str]:

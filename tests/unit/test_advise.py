@@ -113,6 +113,12 @@ def test_parameters_that_made_a_table_are_found_again(tmp_path: Path) -> None:
     assert found["card_mpps"] == PUBLISHED["card_mpps"], "nothing in the table depends on it"
 
 
+def test_a_fit_stays_within_what_a_file_may_have(tmp_path: Path) -> None:
+    path = table(tmp_path / "t.csv", "east-west,vhost-user,64,2,0,1e-8", "east-west,vhost-user,256,2,0,1e-8")
+    mine = machine_file(tmp_path / "m.yaml", hop_ns=1e9, hop_byte_ns=1e9)
+    assert "95th percentile" in advise("validate", path, "--machine", mine, "--leave-out")
+
+
 def test_a_cell_within_its_rounding_is_right(tmp_path: Path) -> None:
     rows = read_table(table(tmp_path / "t.csv", "north-south,virtio,64,1,0.0,0.01", "stack-netperf,sr-iov,64,1,6.3,"))
     assert [row.error(value) for row, value in zip(rows, (0.0149, 6.26), strict=True)] == [0, 0]
