@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import csv
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
+from decimal import Decimal
 from pathlib import Path
 from typing import cast
 
@@ -17,6 +19,7 @@ FRAME_SIZES = (64, 9000)
 MOST_FUNCTIONS = 1024
 _MOST_MESSAGE = 1 << 24
 _MOST_LINE, _MOST_SAID = 4096, 20
+_FIGURE = re.compile(r"(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][-+]?[0-9]{1,2})?")
 _MOST_ROWS = 2000
 """Of a table: what an interpolation takes grows with its square."""
 
@@ -111,10 +114,7 @@ def _whole(column: str, text: str, least: int, most: int) -> int:
 def _amount(column: str, text: str) -> float | None:
     if not text:
         return None
-    try:
-        value = float(text)
-    except ValueError:
-        value = -1.0
+    value = float(text) if _FIGURE.fullmatch(text) else -1.0
     if not 0 <= value < 1e9:
         raise ValueError(f"{column} {text!r}; expected a number from 0")
     return value
@@ -122,5 +122,5 @@ def _amount(column: str, text: str) -> float | None:
 
 def _rounding(figure: str) -> float:
     """35.48 says 35.475 to 35.485; a hair more, for numbers that are not exact in binary."""
-    digits = len(figure.partition(".")[2])
-    return 0.5000001 * 10.0**-digits
+    _, _, last = Decimal(figure).as_tuple()
+    return 0.5000001 * 10.0 ** int(last)

@@ -123,6 +123,8 @@ def test_a_cell_within_its_rounding_is_right(tmp_path: Path) -> None:
     rows = read_table(table(tmp_path / "t.csv", "north-south,virtio,64,1,0.0,0.01", "stack-netperf,sr-iov,64,1,6.3,"))
     assert [row.error(value) for row, value in zip(rows, (0.0149, 6.26), strict=True)] == [0, 0]
     assert rows[0].error(0.03) == pytest.approx(2)
+    (power,) = read_table(table(tmp_path / "t.csv", "north-south,virtio,64,1,,1.5e1"))
+    assert (power.measured, power.error(15.4), power.error(16.5)) == (15, 0, pytest.approx(0.1))
     assert rows[1].measured == 6.3 and rows[1].predicted(1.0) == pytest.approx(0.512)
 
 
@@ -359,11 +361,18 @@ def test_what_a_file_says_is_answered_and_what_it_lacks_named(tmp_path: Path) ->
 
 
 def test_all_that_is_wrong_with_a_table_is_said(tmp_path: Path) -> None:
-    bad = ("up-down,virtio,64,1,1,1", "north-south,virtio,63,1,1,1", "north-south,virtio,64,1,nan,1", "north-south")
+    bad = (
+        "north-south,virtio,64,1,1,1_0",
+        "north-south,virtio,64,1,\u0661,1",
+        "up-down,virtio,64,1,1,1",
+        "north-south,virtio,63,1,1,1",
+        "north-south,virtio,64,1,nan,1",
+        "north-south",
+    )
     with pytest.raises(Mistake) as caught:
         read_table(table(tmp_path / "t.csv", *bad))
     said = str(caught.value)
-    assert all(f"line {number}: " in said for number in (3, 4, 5, 6)) and "frame_bytes '63'" in said
+    assert all(f"line {number}: " in said for number in range(3, 9)) and "frame_bytes '63'" in said
     with pytest.raises(Mistake, match=r"line 3: 200000 characters.* line 4: ") as caught:
         read_table(table(tmp_path / "t.csv", "9" * 200_000, "a\0", *["x"] * 30))
     assert "; and 12 more" in str(caught.value)
