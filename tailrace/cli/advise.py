@@ -142,8 +142,9 @@ def validate(
     tailrace advise validate others.csv --calibrate tables.csv --json
     tailrace advise validate tables.csv --leave-out
 
-    The columns are traffic,interface,frame_bytes,functions,gbps,mpps. A cell within its own rounding counts as right.
-    Beside the model's errors stand those of an interpolation of the calibrating cells, or of the table's own.
+    The columns are traffic,interface,frame_bytes,functions,gbps,mpps. One of the last two may be empty; mpps is compared
+    where it is there. A cell within its own rounding counts as right. Beside the model's errors stand those of an
+    interpolation of the calibrating cells, or of the table's own.
     """
 
     def call() -> int:
