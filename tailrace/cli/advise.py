@@ -31,7 +31,7 @@ from tailrace.advise.model import CARD, FCS
 from tailrace.advise.of_spec import chains_of
 from tailrace.advise.table import FRAME_SIZES
 from tailrace.cli import complete
-from tailrace.cli.advise_bench import calibrate_machine, compare_chains, write_text
+from tailrace.cli.advise_bench import calibrate_machine, check_outputs, compare_chains, write_text
 from tailrace.cli.advise_validate import say_beyond, unique, validate_left_out, validate_table
 from tailrace.cli.options import JsonOption
 from tailrace.cli.output import note, print_json, print_line, run_command
@@ -142,8 +142,8 @@ def validate(
     tailrace advise validate others.csv --calibrate tables.csv --json
     tailrace advise validate tables.csv --leave-out
 
-    The columns are traffic,interface,frame_bytes,functions,gbps,mpps. One of the last two may be empty; mpps is compared
-    where it is there. A cell within its own rounding counts as right. Beside the model's errors stand those of an
+    The columns are traffic,interface,frame_bytes,functions,gbps,mpps. One of the last two may be empty; where mpps is
+    there, it is compared. A cell within its own rounding counts as right. Beside the model's errors stand those of an
     interpolation of the calibrating cells, or of the table's own.
     """
 
@@ -248,6 +248,8 @@ def _advise(path: Path, options: AdviseOptions, *, as_json: bool) -> int:
     machine = UNKNOWN if options.learn and options.machine is None else read_machine(options.machine)
     if options.output and not options.learn:
         raise Mistake("--output keeps what --learn finds; expected --learn RUN too")
+    check_outputs([options.output, options.chart], [path, *options.learn])
+    check_outputs([options.chart], [options.machine] if options.machine else [])
     asked, document = load_located(path)
     sizes = given or _frames_of(asked) or _frames(_FRAMES)
     chains = chains_of(asked, on_card=options.on_card)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
@@ -102,6 +102,7 @@ def calibrate_machine(
 ) -> int:
     """Writes the file of a machine. Returns 0. Raises Mistake."""
     of_card = card_parameters(Tree(), card)
+    check_outputs([output], benches)
     if distance not in (None, *DISTANCES):
         raise Mistake(f"--distance {distance}: expected {', '.join(DISTANCES)}")
     known: dict[str | None, list[_Bench]] = {}
@@ -143,6 +144,15 @@ def calibrate_machine(
     if of_card.note:
         print_line(f"Of a card: {of_card.note}.")
     return 0
+
+
+def check_outputs(outputs: Iterable[Path | None], inputs: Iterable[Path]) -> None:
+    """Raises Mistake where one output is another one's file, or something that is read."""
+    taken = {os.path.realpath(each) for each in inputs}
+    for each in outputs:
+        if each is not None and os.path.realpath(each) in taken:
+            raise Mistake(f"{each}: would be written over what this command reads or writes; expected another file")
+        taken |= {os.path.realpath(each)} if each is not None else set()
 
 
 def write_text(path: Path, text: str) -> None:

@@ -824,6 +824,20 @@ def test_the_command_learns_draws_and_keeps(tmp_path: Path) -> None:
     assert "expected --learn RUN" in advise(spec, "-o", kept, status=2)
 
 
+def test_nothing_is_written_over_what_is_read(tmp_path: Path) -> None:
+    run = throughput(tmp_path / "runs", {"a": (64, 12.5e6, "loss"), "b": (564, 1e9 / 280, "loss")})
+    spec, both = tmp_path / "s.yaml", tmp_path / "both"
+    text = (REPOSITORY / "examples/chain.yaml").read_text()
+    spec.write_text(text)
+    for words in (("--learn", run, "-o", spec), ("--chart", spec), ("--learn", run, "-o", both, "--chart", both)):
+        assert "expected another file" in advise(spec, *words, status=2)
+    assert spec.read_text() == text and not both.exists()
+    mine = machine_file(tmp_path / "m.yaml", worker_ns=20, worker_byte_ns=0.1)
+    assert "expected another file" in advise(spec, "--machine", mine, "--chart", mine, status=2)
+    hop = bench(tmp_path / "64.json", "hop", 20.0, 0.5, frame=64)
+    assert "expected another file" in advise("calibrate", hop, "-o", hop, status=2)
+
+
 def test_a_report_has_what_was_predicted_beside_what_was_measured(tmp_path: Path) -> None:
     run = throughput(tmp_path / "runs", {"a": (64, 12.5e6, "loss"), "b": (564, 1.0, "tester")})
     kept, page = tmp_path / "here.yaml", tmp_path / "page.html"
