@@ -124,7 +124,7 @@ class Stop(Params):
 
 
 class Cancel(Params):
-    call: int = Field(description="the id of a call on this connection")
+    call: int | str = Field(description="the id of a call on this connection")
     why: str = Field("cancelled", max_length=256, description="what the answer says")
 
 

@@ -235,14 +235,15 @@ def test_too_many_clients_are_turned_away_and_the_others_served(
             time.sleep(0.01)
 
 
-def test_a_call_is_cancelled_and_says_why(service: Service, tmp_path: Path) -> None:
+@pytest.mark.parametrize("number", [b"5", b'"five"'])
+def test_a_call_is_cancelled_and_says_why(service: Service, tmp_path: Path, number: bytes) -> None:
     with socket.socket(socket.AF_UNIX) as connection, connection.makefile("rb") as stream:
         connection.settimeout(10)
         connection.connect(str(tmp_path / OPERATE))
-        connection.sendall(b'{"jsonrpc":"2.0","id":5,"method":"node.resume"}\n')
+        connection.sendall(b'{"jsonrpc":"2.0","id":%s,"method":"node.resume"}\n' % number)
         assert json.loads(stream.readline())["params"] == {"text": "at work"}
         # A call of this number of another client's is another call.
-        cancel = b'{"jsonrpc":"2.0","method":"call.cancel","params":{"call":5,"why":"enough"}}\n'
+        cancel = b'{"jsonrpc":"2.0","method":"call.cancel","params":{"call":%s,"why":"enough"}}\n' % number
         raw(tmp_path / OPERATE, cancel + b'{"jsonrpc":"2.0","id":1,"method":"node.status"}\n')
         assert not service.cancelled
         connection.sendall(cancel)
