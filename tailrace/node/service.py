@@ -1159,7 +1159,8 @@ def main(argv: list[str] | None = None) -> int:
                 in_order = True
             finally:
                 if options.while_up and not service.something_up():
-                    forget_service(folder, log=in_order and not (earlier and service.failed))
+                    said = (folder / LOG).is_file() and (folder / LOG).stat().st_size > 0
+                    forget_service(folder, log=not said or (in_order and not (earlier and service.failed)))
     except (TailraceError, OSError) as error:
         where = f"{error.filename}: " if isinstance(error, OSError) and error.filename else ""
         why = error if isinstance(error, TailraceError) else Failure(f"{where}{error.strerror or error}")

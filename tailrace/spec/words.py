@@ -12,6 +12,7 @@ _WORDS = {
     "list_type": "a list, with `- ` or [ ]",
     "too_short": "at least one item",
     "string_type": "a text",
+    "string_unicode": "a text in UTF-8",
     "string_too_short": "a text that is not empty",
     "int_type": "a whole number",
     "int_parsing": "a whole number",

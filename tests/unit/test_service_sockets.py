@@ -117,6 +117,7 @@ def test_an_error_has_its_lines_and_its_exit_status(tmp_path: Path) -> None:
         ("migrate.run", {"name": "first", "host": "a", "bandwidth": 1}, "expected greater than or equal to 1048576"),
         ("node.rollback", {"base": "one"}, "(only if this version is up): 'one' is not possible; expected a whole"),
         ("function.stop", {"name": "n" * 300}, f"'{'n' * 63}… is not possible; expected a text of at most 256"),
+        ("function.stop", {"name": "\udcff"}, r"'\udcff' is not possible; expected a text in UTF-8"),
         ("node.drain", {}, "replica (its name, such as fw-2): is missing; expected it"),
         ("node.down", {"x": 1}, "x: is unknown; expected none"),
     ],
@@ -436,9 +437,10 @@ def test_where_no_service_runs_there_is_none(tmp_path: Path) -> None:
 )
 def test_a_folder_that_cannot_be_is_refused_in_a_line(tmp_path: Path, name: str, words: str) -> None:
     (tmp_path / "file").touch()
-    argv = [sys.executable, "-m", "tailrace.node.service", tmp_path / name]
-    done = subprocess.run(argv, capture_output=True, text=True, timeout=60, check=False)
-    assert done.returncode == 2 and words in done.stderr and done.stderr.count("\n") == 1, done.stderr
+    for option in ([], ["--while-up"]):
+        argv = [sys.executable, "-m", "tailrace.node.service", tmp_path / name, *option]
+        done = subprocess.run(argv, capture_output=True, text=True, timeout=60, check=False)
+        assert done.returncode == 2 and words in done.stderr and done.stderr.count("\n") == 1, done.stderr
     assert [each.name for each in tmp_path.iterdir()] == ["file"]
 
 
