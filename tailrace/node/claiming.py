@@ -240,4 +240,4 @@ def _write(
 
 def _pages(state: State) -> tuple[Pages, ...]:
     things = [thing for thing in state.record.things if isinstance(thing, HugePages) and thing.there]
-    return tuple(Pages(thing.kib, thing.added, thing.node) for thing in things)
+    return tuple(Pages(thing.kib, thing.added, thing.node, thing.before) for thing in things)

@@ -50,8 +50,9 @@ def lost_pages(folder: Path) -> list[HugePages]:
     claim = own_claim(folder)
     file = str(claim_file(folder))
     return [
-        HugePages(before=0, added=each.count, there=True, node=each.node, kib=each.kib, claim=file)
+        HugePages(each.before or 0, each.count, there=True, node=each.node, kib=each.kib, claim=file)
         for each in (claim.owed if claim is not None else ())
+        if each.count
     ]
 
 

@@ -23,6 +23,8 @@ class Pages:
     count: int
     node: int | None = None
     """None: to the machine's pool."""
+    before: int | None = None
+    """How many the pool had then, which tells them from others that were added; None: not said."""
 
 
 @dataclass(frozen=True)

@@ -119,18 +119,26 @@ def _put(file: Path, claim: Claim) -> None:
 
 def unclaim_pages(file: Path, pages: Pages) -> int:
     """Takes pages out of a claim, before they are given back: whoever reads it afterwards does not give them back a
-    second time. Returns how many of them are to be given back: fewer than were added where `forget_pages` has found
-    them gone, and all where there is no claim to say. Raises Failure, Mistake."""
+    second time, and neither does who was killed before the record said so. Returns how many of them are to be given
+    back: fewer than were added where `forget_pages` has found them gone, and all where there is no claim to say.
+    Raises Failure, Mistake."""
     if _read(file) is None:
         return pages.count
     with _alone(file.parent):
         claim = _read(file)
-        same = [each for each in claim.pages if (each.kib, each.node) == (pages.kib, pages.node)] if claim else []
+        same = [each for each in claim.pages if _the_same(each, pages)] if claim else []
         if claim is None or not same:  # who was killed just before they were claimed has them, too
             return pages.count
-        found = pages if pages in same else max(same, key=lambda each: each.count)
-        _put(file, replace(claim, pages=_without(claim.pages, found)))
+        found = max(same, key=lambda each: (each.count == pages.count, each.count))
+        kept = [replace(each, count=0) if each is found else each for each in claim.pages]
+        _put(file, replace(claim, pages=tuple(kept)))
         return min(found.count, pages.count)
+
+
+def _the_same(claimed: Pages, pages: Pages) -> bool:
+    """Whether these are the pages that a claim speaks of, of which some may be gone."""
+    of_pool = (claimed.kib, claimed.node) == (pages.kib, pages.node)
+    return of_pool and (claimed.before is None or claimed.before == pages.before)
 
 
 def forget_pages(base: Path) -> None:
@@ -157,11 +165,6 @@ def forget_pages(base: Path) -> None:
 def _owes(claim: Claim) -> bool:
     """Whether there are pages to be given back, or a record may say so of those that are gone."""
     return any(each.count for each in claim.owed) or bool(claim.owed and Path(claim.folder).exists())
-
-
-def _without(pages: tuple[Pages, ...], one: Pages) -> tuple[Pages, ...]:
-    at = pages.index(one)
-    return (*pages[:at], *pages[at + 1 :])
 
 
 def _check_free(claim: Claim, known: Polled) -> None:

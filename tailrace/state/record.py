@@ -219,12 +219,12 @@ class HugePages(Thing):
         base = hugepages.pool_of(self.node, kib=self.kib)
         try:
             with hugepages.alone():
-                added = self.added
-                if self.claim:
-                    on_claim = unclaim_pages(Path(self.claim), Pages(self.kib, added, self.node))
-                    added = on_claim if self.there else added
-                # After a crash before the act there is nothing above `before`, if nobody else adds pages.
-                extra = added if self.there else min(added, max(hugepages.pool(base).total - self.before, 0))
+                extra = self.added
+                if not self.there:
+                    # After a crash before the act there is nothing above `before`, if nobody else adds pages.
+                    extra = min(extra, max(hugepages.pool(base).total - self.before, 0))
+                elif self.claim:
+                    extra = unclaim_pages(Path(self.claim), Pages(self.kib, extra, self.node, self.before))
                 return self._remove(extra, base)
         except (Failure, Mistake) as error:
             return f"huge pages: {error}"

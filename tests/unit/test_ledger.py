@@ -18,7 +18,7 @@ from tailrace.functions.program import BUFFERS_MIB
 from tailrace.functions.runtimes import STARTERS
 from tailrace.kernel.boot import boot_id
 from tailrace.kernel.tree import Tree
-from tailrace.node.claiming import check_free, claim_cpus, claim_plans
+from tailrace.node.claiming import check_free, claim_cpus, claim_pages, claim_plans
 from tailrace.node.operations import _lower, until_claimed
 from tailrace.node.running import Node as Running
 from tailrace.node.running import reserve_pages
@@ -43,7 +43,7 @@ from tailrace.resources.ledger import (
 from tailrace.resources.place import place
 from tailrace.resources.topology import Cpu, HugePool, Node, Topology
 from tailrace.spec.load import parse_spec
-from tailrace.state.record import Claimed, Held, HugePages, hold, peek
+from tailrace.state.record import Claimed, Held, HugePages, State, hold, peek
 
 CHAIN = "functions: {a: skeleton}\nchains: {v: [tester.a, a, {if: eth9}]}\n"
 
@@ -80,7 +80,7 @@ def test_a_claim_is_on_record_before_it_is_written_and_goes_with_what_was_up(
         assert claim.shared == (0, 1, 2)
         assert claim.nics == ("eth9",)
         assert "a.0" in claim.ports
-        assert claim.pages == (Pages(1048576, 5, 1),)
+        assert claim.pages == (Pages(1048576, 5, 1, 10**9),)
         assert claim.parts == (
             Part("switch", memory=(Memory(0, 48 + 20),), exclusive=(3,), shared=(0, 1, 2)),
             Part("tester", exclusive=(4,), shared=(0, 1, 2), pages=(Pages(2048, 128, 0),)),
@@ -107,7 +107,8 @@ def test_pages_that_a_pool_no_longer_has_are_not_given_back(
     own_ledger.mkdir(mode=0o700)
     ledger._put(files[0], replace(dead[0], pages=(Pages(2048, 616, 0), Pages(1048576, 4, 0))))
     ledger._put(files[1], replace(dead[1], pages=(Pages(2048, 100, 0),)))
-    ledger._put(ledger.claim_file(node), Claim(str(node), "", boot_id(), pages=(Pages(2048, 50, 0),)))
+    mine = ledger.claim_file(node)
+    ledger._put(mine, Claim(str(node), "", boot_id(), pages=(Pages(2048, 50, 0, 7),)))
     pools = {"2048": 0, "1048576": 4}
     monkeypatch.setattr(ledger, "pool_of", lambda _node, *, kib: tmp_path / f"{kib}")
     monkeypatch.setattr(ledger, "pool", lambda base: Pool(pools[base.name], 0))
@@ -122,9 +123,11 @@ def test_pages_that_a_pool_no_longer_has_are_not_given_back(
     # The record of who was killed says the old count still.
     assert ledger.unclaim_pages(files[0], Pages(2048, 616, 0)) == 0
     assert ledger.unclaim_pages(files[0], Pages(1048576, 4, 0)) == 4
-    assert ledger.unclaim_pages(ledger.claim_file(node), Pages(2048, 60, 0)) == 50
+    assert ledger.unclaim_pages(mine, Pages(2048, 50, 0, 7)) == 50
+    # Who was killed between giving pages back and writing that down has none to give back.
+    assert ledger.unclaim_pages(mine, Pages(2048, 50, 0, 7)) == 0
     # Who was killed between adding pages and claiming them has none on its claim.
-    assert ledger.unclaim_pages(ledger.claim_file(node), Pages(2048, 60, 0)) == 60
+    assert ledger.unclaim_pages(mine, Pages(2048, 60, 0, 57)) == 60
     # The claim stays as long as there may be such a record.
     (tmp_path / "second").mkdir()
     ledger.write_claim(Claim(str(node), "", boot_id()))
@@ -250,19 +253,59 @@ def test_pages_that_were_given_back_are_claimed_no_more(
     """Whoever ends between the two, and loses the record then, has them given back once."""
     folder = tmp_path / "up"
     added(folder, 7)
-    seen: list[tuple[Pages, ...]] = []
+    seen: list[int] = []
     remove = hugepages.remove
 
     def look(pages: int, base: Path) -> None:
         claim = own_claim(folder)
         assert claim is not None
-        seen.append(claim.pages)
+        seen.extend(each.count for each in claim.pages)
         remove(pages, base)
 
     monkeypatch.setattr(hugepages, "remove", look)
     with hold(folder) as state:
         assert state.undo_all() == []
-    assert seen == [()]
+    assert seen == [0]
+    assert hugepages.pool(fake_pool).total == 10
+
+
+def test_pages_are_given_back_once_by_who_was_killed_before_that_was_written_down(
+    tmp_path: Path, fake_pool: Path
+) -> None:
+    """What is in the pool then is somebody else's."""
+    folder = tmp_path / "up"
+    added(folder, 7)
+    before = (folder / "state.json").read_bytes()
+    with hold(folder) as state:
+        (thing,) = (each for each in state.record.things if isinstance(each, HugePages))
+        assert state.undo(thing) is None
+    (folder / "state.json").write_bytes(before)
+    with hold(folder) as state:
+        assert state.undo_all() == []
+    assert hugepages.pool(fake_pool).total == 10
+
+
+def test_pages_that_were_not_claimed_yet_are_given_back_also_where_such_were_given_back_before(
+    tmp_path: Path, fake_pool: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = tmp_path / "up"
+    added(folder, 7)
+    with hold(folder) as state:
+        (thing,) = (each for each in state.record.things if isinstance(each, HugePages))
+        assert state.undo(thing) is None
+
+    def killed(state: State) -> None:
+        if any(isinstance(each, HugePages) and each.there for each in state.record.things):
+            raise KeyboardInterrupt
+        claim_pages(state)
+
+    monkeypatch.setattr("tailrace.node.running.claim_pages", killed)
+    (fake_pool / "free_hugepages").write_text("2\n")
+    with pytest.raises(KeyboardInterrupt):
+        added(folder, 7)
+    assert hugepages.pool(fake_pool).total == 15
+    with hold(folder) as state:
+        assert state.undo_all() == []
     assert hugepages.pool(fake_pool).total == 10
 
 
