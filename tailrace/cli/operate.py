@@ -531,10 +531,11 @@ def _lower() -> dict[str, Any]:
     from dataclasses import asdict
 
     from tailrace.node.operations import take_down
+    from tailrace.node.strays import strays
     from tailrace.state.ours import forget_service
     from tailrace.state.record import holding
 
-    if not default_folder().exists():
+    if not default_folder().exists() and not strays(default_folder()):
         return {"undone": [], "problems": [], "notes": []}
     with holding(default_folder(), patience=_PATIENCE) as held:
         lowered = take_down(held)

@@ -21,6 +21,7 @@ from typing import Any
 
 import pytest
 
+from tailrace.cli import operate
 from tailrace.errors import Failure, Mistake
 from tailrace.functions.disks import admit, machine_user, make_seed
 from tailrace.node.operations import Lowered, take_down
@@ -382,10 +383,16 @@ def test_a_record_that_cannot_be_read_now_is_not_taken_for_lost(tmp_path: Path) 
     assert lower(folder).problems == []
 
 
-def test_what_is_not_on_record_is_found_by_the_folder_that_it_names(tmp_path: Path) -> None:
-    """And nobody else's: a tester that attaches to a port of the folder's has its control socket elsewhere."""
+@pytest.mark.parametrize("gone", [False, True])
+def test_what_is_not_on_record_is_found_by_the_folder_that_it_names(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, gone: bool
+) -> None:
+    """Also where that is gone. And nobody else's: a tester that attaches to a port of the folder's has its control
+    socket elsewhere."""
     folder = tmp_path / "state"
-    folder.mkdir(mode=0o755)
+    if not gone:
+        folder.mkdir(mode=0o755)
+    monkeypatch.setenv("TAILRACE_STATE", str(folder))
     wait = ["-c", "import sys; sys.stdin.read()"]
     ours = ["tailrace-switch", *wait, "--control", str(folder / "sockets/switch.control")]
     theirs = ["tailrace-tester", *wait, "--control", str(tmp_path / "c"), "--port", f"a=vhost:{folder}/sockets/a.sock"]
@@ -397,10 +404,10 @@ def test_what_is_not_on_record_is_found_by_the_folder_that_it_names(tmp_path: Pa
         assert [thing.pid for thing in strays(folder) if isinstance(thing, Process)] == [begun[0].pid]
         with pytest.raises(Failure, match=rf"process {begun[0].pid}\); `tailrace down` ends"):
             status(folder)
-        lowered = lower(folder)
-        assert lowered.undone == [f"process {begun[0].pid} (tailrace-switch)"]
-        assert "huge pages" in lowered.notes[0]
-        assert begun[1].poll() is None
+        lowered = operate._lower()
+        assert lowered["undone"] == [f"process {begun[0].pid} (tailrace-switch)"]
+        assert "huge pages" in lowered["notes"][0]
+        assert begun[1].poll() is None and not folder.exists()
     finally:
         for process in begun:
             process.kill()
