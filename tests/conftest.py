@@ -163,23 +163,27 @@ class Belongings:
 
 
 def _processes(*, others: bool) -> Iterator[str]:
-    """Programs of ours that this session started, or that others did. A defunct one that nobody reaps is no leftover.
-
-    A process inherits this session's mark; in a sandbox it has no environment at all, and then it counts as ours unless
-    other tests run beside.
-    """
-    mark = f"{SESSION}={os.environ.get(SESSION)}".encode()
+    """Programs of ours that this session started, or that others did. A defunct one, which nobody reaps, is none."""
     for folder in Path("/proc").glob("[0-9]*"):
         try:
             command = (folder / "cmdline").read_bytes().split(b"\0")[0].decode(errors="replace")
-            environment = (folder / "environ").read_bytes().split(b"\0")
-            state = (folder / "stat").read_text().rpartition(")")[2].split()[0]
+            fields = (folder / "stat").read_text().rpartition(")")[2].split()
+            if fields[0] != "Z" and Path(command).name.startswith(PROGRAMS) and _of_session(folder) != others:
+                yield f"{folder.name} {command}"
         except (OSError, IndexError):
             continue
-        bare = not any(value.startswith((b"PATH=", b"HOME=")) for value in environment)
-        ours = mark in environment or bare
-        if state != "Z" and ours != others and Path(command).name.startswith(PROGRAMS):
-            yield f"{folder.name} {command}"
+
+
+def _of_session(folder: Path) -> bool:
+    """Whether a process, by its folder in /proc, is of this session, whose mark it inherits. In a sandbox it has no
+    environment at all, and then that of whoever has started it counts, if that one is still there."""
+    mark = f"{SESSION}={os.environ.get(SESSION)}".encode()
+    while folder.name not in ("0", "1"):
+        environment = (folder / "environ").read_bytes().split(b"\0")
+        if any(value.startswith((b"PATH=", b"HOME=")) for value in environment):
+            return mark in environment
+        folder = folder.with_name((folder / "stat").read_text().rpartition(")")[2].split()[1])
+    return True
 
 
 def _sockets() -> Iterator[str]:

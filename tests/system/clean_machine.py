@@ -3,22 +3,39 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
 from running_node import Command, open_folder, pages, wait_until
 
+from tailrace.functions.names import outer_name
 from tailrace.state.folder import folder_in_use
 
 PLAIN = "functions: {first: skeleton}\nchains: {voice: [tester.a, first, tester.b]}\n"
 
 
-def network() -> set[str]:
-    """Network namespaces of Tailrace's, and interfaces of the machine's own network."""
-    names = {path.name for path in Path("/run/netns").glob("tailrace-*")}
+#: Network namespaces are named after the process that has made them, or after a mark of the node's state folder.
+_OF_PROCESS, _OF_NODE = re.compile(r"tailrace-(?:test-)?(\d{1,7})-"), re.compile(r"tailrace-[0-9a-f]{8}-")
+
+
+def network(command: Command) -> set[str]:
+    """Network namespaces of Tailrace's, without those of other nodes and of processes beside this one, and interfaces
+    of the machine's own network."""
+    names = {path.name for path in Path("/run/netns").glob("tailrace-*") if not _anothers(path.name, command)}
     return names | {path.name for path in Path("/sys/class/net").iterdir()}
+
+
+def _anothers(namespace: str, command: Command) -> bool:
+    if _OF_NODE.match(namespace):
+        return not namespace.startswith(outer_name(command.state, ""))
+    made = _OF_PROCESS.match(namespace)
+    try:
+        return made is not None and command.mark not in Path(f"/proc/{made[1]}/environ").read_bytes().split(b"\0")
+    except OSError:  # who has made it is gone, and might have been of this test
+        return False
 
 
 def things(command: Command, kind: str = "process") -> list[dict[str, Any]]:
@@ -45,14 +62,20 @@ def clean(tailrace: Path, folder: Path) -> Iterator[Command]:
     Its state is where every user may enter, so the switch is a user of its own. What a failed test leaves running is
     ended first, so that it costs no other test its cores.
     """
-    before, links = pages(), network()
     with open_folder() as reachable:
         command = Command(tailrace, folder, reachable / "state")
+        before, links = pages(), network(command)
         yield command
         command.end_begun()
         if command.leftovers():  # most tests have ended with `down`
             command("down")
         wait_until(lambda: not command.leftovers())
-    assert pages() <= before
-    assert network() <= links
+
+    def left() -> list[str]:
+        more = [f"huge pages: {before} before, {pages()} now"] if pages() > before else []
+        return [*more, *sorted(network(command) - links)]
+
+    with suppress(AssertionError):  # others, who run beside this, have some for a while
+        wait_until(lambda: not left())
+    assert not (found := left()), f"left behind: {', '.join(found)}"
     assert not Path("/run/dpdk/tailrace-ovs").exists()

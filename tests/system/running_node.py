@@ -155,10 +155,14 @@ class Command:
         client.close()
         return client.pid
 
+    @property
+    def mark(self) -> bytes:
+        """What is in the environment of all that is started for this state."""
+        return f"TAILRACE_STATE={self.state}".encode()
+
     def leftovers(self) -> list[str]:
         """Processes and cgroups that belong to this state, and its folder."""
-        mark = f"TAILRACE_STATE={self.state}".encode()
-        found = []
+        found, mark = [], self.mark
         for entry in Path("/proc").glob("[0-9]*"):
             try:
                 stat = (entry / "stat").read_text()
@@ -189,10 +193,9 @@ def pages() -> int:
 
 def kill_all(command: Command) -> None:
     """SIGKILL to everything that carries this state's mark, as a crash of the whole would."""
-    mark = f"TAILRACE_STATE={command.state}".encode()
     for entry in Path("/proc").glob("[0-9]*"):
         try:
-            if mark in (entry / "environ").read_bytes().split(b"\0"):
+            if command.mark in (entry / "environ").read_bytes().split(b"\0"):
                 os.kill(int(entry.name), signal.SIGKILL)
         except OSError:
             continue

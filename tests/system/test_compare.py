@@ -91,7 +91,7 @@ def test_all_fabrics_at_a_part_of_the_lowest_rate_without_loss(command: Command)
     ("fabric", "then"), [("ovs-dpdk", "down"), pytest.param("linux-bridge", "next run", marks=pytest.mark.whole)]
 )
 def test_a_killed_comparison_leaves_nothing_behind(command: Command, fabric: str, then: str) -> None:
-    before, links = pages(), network()
+    before, links = pages(), network(command)
     options = ("--frames", "64", "--rate", "5kpps", "--duration", "60s", "--runs", command.runs)
     running = command.begin("compare", command.spec(PLAIN), "--fabrics", f"{fabric},direct", *options)
     # The floors come first: they have no function.
@@ -111,7 +111,7 @@ def test_a_killed_comparison_leaves_nothing_behind(command: Command, fabric: str
     wait_until(lambda: not any(is_alive(each) for each in processes))
     wait_until(lambda: not command.leftovers())
     assert pages() <= before
-    assert network() <= links
+    assert network(command) <= links
 
 
 @pytest.mark.parametrize(
