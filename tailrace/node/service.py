@@ -334,7 +334,7 @@ class Service:
         """None where it cannot be read, or is lost of what runs."""
         try:
             record = self.held.state().record
-            if not record.things and any(id.alive() for id in self._known.values()):
+            if not _on_record(record) and any(id.alive() for id in self._known.values()):
                 check_no_strays(self.held.folder)
         except TailraceError as error:
             self._unreadable = str(error)

@@ -50,7 +50,16 @@ def status(folder: Path) -> dict[str, Any]:
     if not record.things:
         return nothing
     check_ours(folder)
-    state = State(folder, record)
+    try:
+        return _of_record(State(folder, record))
+    except (LookupError, TypeError, ValueError, AttributeError):
+        Plan.read(record.plan)  # which says if it is that
+        raise
+
+
+def _of_record(state: State) -> dict[str, Any]:
+    """What is up, of what is on record."""
+    record = state.record
     threads = cpus_of(record.plan)
     processes = [
         {**_process(process, record.restarts), "cpus": threads.get(function_name(process.name))}
@@ -75,7 +84,7 @@ def status(folder: Path) -> dict[str, Any]:
     return {
         "state": word,
         "service": None,
-        "folder": str(folder),
+        "folder": str(state.folder),
         "spec": record.spec,
         "plan": identity_of(record.plan),
         "version": switch["version"] if switch else None,

@@ -874,6 +874,8 @@ def _load(folder: Path) -> Record:
             raise Mistake(f"{path}: written by another version of Tailrace; run `tailrace down` of that version")
         things = [_reader(_KINDS[entry["kind"]]).validate_python(entry) for entry in document["things"]]
         record: Record = _reader(Record).validate_python({**document, "things": []})
+        if not all(isinstance(each, dict) for part in ("functions", "chains") for each in record.plan.get(part, [])):
+            raise TypeError
     except FileNotFoundError:
         return Record(boot=boot_id())
     except OSError as error:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import subprocess
+import sys
 import threading
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -18,7 +20,7 @@ from tailrace.plan.make import make_plan
 from tailrace.process.process import ProcessId, identify
 from tailrace.resources.topology import Cpu
 from tailrace.spec.load import parse_spec
-from tailrace.state.record import Follower, Held, Process, Record, Unsettled, holding
+from tailrace.state.record import FilePath, Follower, Held, Process, Record, Unsettled, holding
 
 MACHINE = "functions: {fw: {kind: skeleton, runs: machine}}\nchains: {v: [tester.a, fw, tester.b]}\n"
 
@@ -42,6 +44,30 @@ def test_the_end_of_a_measurement_is_waited_for_once(tmp_path: Path, monkeypatch
     service._compare()  # as the timer has it done
     service._configured_by(1)
     assert service._queue.qsize() == 1
+    service.server.loop.close()
+
+
+def test_a_record_of_an_earlier_boot_in_the_place_of_that_of_what_runs_is_no_record(tmp_path: Path) -> None:
+    """As of a copy that somebody has put back: the service stays, and leaves alone what it does not know."""
+    service = Service(Held(tmp_path), while_up=True)
+    wait = ["-c", "import sys; sys.stdin.read()", "--control", str(tmp_path / "sockets/switch.control")]
+    with subprocess.Popen(["tailrace-switch", *wait], executable=sys.executable, stdin=subprocess.PIPE) as switch:
+        while not Path(f"/proc/{switch.pid}/cmdline").read_bytes():
+            time.sleep(0.01)
+        found = identify(switch.pid)
+        assert found is not None
+        service._known = {"switch": found}
+        with holding(tmp_path) as here:
+            state = here.state()
+            state.record.things = [FilePath(str(tmp_path / "a.sock")), Process("switch", found.pid, found.start)]
+            state.record.complete = True
+            state.save()
+            assert service.wholly_up()
+            state.record.boot = "another"
+            state.save()
+            assert service.something_up() and not service.wholly_up()
+            assert f"process {switch.pid}" in str(service._unreadable)
+        switch.kill()
     service.server.loop.close()
 
 

@@ -86,9 +86,9 @@ def test_the_record_says_what_things_and_plans_have_become(tmp_path: Path) -> No
     first, second = HugePages(before=1, added=5), FilePath(str(tmp_path / "thing"))
     with hold(folder) as state:
         for number in range(3):  # each as a new object, and perhaps where the one before was
-            state.record.plan = {"functions": [number]}
+            state.record.plan = {"functions": [{"cpus": number}]}
             state.save()
-            assert peek(folder).plan == {"functions": [number]}
+            assert peek(folder).plan == {"functions": [{"cpus": number}]}
         state.add(first, second)
         state.alter(first, replace(first, there=True))
         assert peek(folder).things == [replace(first, there=True), second]
@@ -219,10 +219,31 @@ def test_another_user_is_told_so_and_not_that_nothing_runs() -> None:
 
 
 @pytest.mark.parametrize(
+    "plan",
+    [
+        {"functions": [{"name": "a", "function": "a"}]},
+        {"chains": [{}]},
+        {"placement": None},
+        {"placement": {"tester": 1}},
+    ],
+    ids=str,
+)
+def test_a_plan_on_record_that_makes_no_sense_is_named(tmp_path: Path, plan: dict[str, Any]) -> None:
+    folder = tmp_path / "state"
+    with hold(folder) as state:
+        state.add(FilePath(str(folder / "sockets/a.sock")))
+        state.record.plan = plan
+        state.save()
+        with pytest.raises(Mistake, match="what is up was planned by another version of Tailrace"):
+            status(folder)
+
+
+@pytest.mark.parametrize(
     "change",
     ["{", "[" * 100_000, "[]", "{}", {"things": [{"kind": "file"}]},
      {"things": [{"kind": "process", "name": "x", "pid": [], "start": 1}]},
      {"things": [{"path": "/x"}]}, {"owner": "me"}, {"plan": 7},
+     {"plan": {"functions": None}}, {"plan": {"chains": ["voice"]}},
      {"previous": {"plan": {}}}, {"changing": {"to": {"plan": {}, "spec": "x.yaml"}}}],
     ids=lambda change: str(change)[:40],
 )  # fmt: skip
