@@ -24,7 +24,7 @@ from tailrace.node.images import check_images, look_for_images
 from tailrace.node.outages import count_outages, keep_lost
 from tailrace.node.running import Node, quietly, reserve_each
 from tailrace.node.status import changed_outside
-from tailrace.node.strays import check_no_strays, strays
+from tailrace.node.strays import beside_record, check_no_strays
 from tailrace.plan.make import make_plan, resized, scaled
 from tailrace.plan.planned import Plan, PlannedFunction, PlannedPort
 from tailrace.process.process import undisturbed
@@ -913,11 +913,11 @@ def take_down(held: Held) -> Lowered:
 
 def _lower(state: State) -> Lowered:
     notes: tuple[str, ...] = ()
-    if not state.record.things:
-        state.record.things = strays(state.folder)
-        if state.record.things:
-            state.known = True
-            notes = (_pages_stay(state),) if own_claim(state.folder) is None else ()
+    lost = beside_record(state.folder, state.record.things)
+    if lost and not state.record.things:
+        state.known = True
+        notes = (_pages_stay(state),) if own_claim(state.folder) is None else ()
+    state.record.things[:0] = lost  # a log that nobody knew of ends with its program
     undone = [_describe(thing) for thing in state.record.things]
     with undisturbed():
         if state.record.kept:

@@ -4,6 +4,7 @@ state folder, their cgroups, the huge pages that its claim names, and a tracer o
 from __future__ import annotations
 
 import re
+from collections.abc import Collection
 from itertools import pairwise
 from pathlib import Path
 
@@ -43,6 +44,17 @@ def strays(folder: Path) -> list[Thing]:
     armed = marked(folder) and any((folder / name).exists() for name in NOTES)
     tracers = [ArmedTracer(str(folder / NOTES[0]), instance_of(folder))] if armed else []
     return [*claimed, *lost_pages(folder), *tracers, *cgroups, *processes]
+
+
+def beside_record(folder: Path, things: Collection[Thing]) -> list[Thing]:
+    """What there is of a folder beside what is on record, as where that is lost, or an older one was put back."""
+    known = [each for each in things if isinstance(each, Process)]
+    found = [each for each in strays(folder) if each not in things]
+    if not known:
+        return found
+    started = {pid for each in known for pid in (each.pid, each.writer_pid, *descendants(each.pid))}
+    more = [each for each in found if isinstance(each, Process) and each.pid not in started]
+    return [*(cgroup for each in more if (cgroup := _cgroup(each.pid)) is not None), *more]
 
 
 def lost_pages(folder: Path) -> list[HugePages]:

@@ -435,6 +435,31 @@ def test_what_is_not_on_record_is_found_by_the_folder_that_it_names(
             process.communicate()
 
 
+def test_what_an_older_record_does_not_know_is_found_beside_what_it_does(tmp_path: Path) -> None:
+    """As of a copy that somebody has put back."""
+    folder = tmp_path / "state"
+    wait = ["-c", "import sys; sys.stdin.read()", "--control", str(folder / "sockets/switch.control")]
+    words = ["tailrace-switch", *wait]
+    begun = [subprocess.Popen(words, executable=sys.executable, stdin=subprocess.PIPE) for _ in range(2)]
+    try:
+        for each in begun:
+            while not Path(f"/proc/{each.pid}/cmdline").read_bytes():
+                time.sleep(0.01)
+        known = identify(begun[0].pid)
+        assert known is not None
+        with hold(folder) as state:
+            state.add(Process("switch", known.pid, known.start))
+        assert lower(folder).undone == [
+            f"process {begun[1].pid} (tailrace-switch)",
+            f"process {begun[0].pid} (switch)",
+        ]
+        assert not folder.exists()
+    finally:
+        for process in begun:
+            process.kill()
+            process.communicate()
+
+
 def test_a_tracer_that_is_not_on_record_is_found_by_what_it_has_noted(tmp_path: Path) -> None:
     assert strays(tmp_path) == []
     (tmp_path / NOTES[0]).touch()
