@@ -917,7 +917,7 @@ def _lower(state: State) -> Lowered:
     if lost and not state.record.things:
         state.known = True
         notes = (_pages_stay(state),) if own_claim(state.folder) is None else ()
-    state.record.things[:0] = lost  # a log that nobody knew of ends with its program
+    state.record.things += lost
     undone = [_describe(thing) for thing in state.record.things]
     with undisturbed():
         if state.record.kept:

@@ -19,6 +19,7 @@ from tailrace.state.record import ArmedTracer, Cgroup, Claimed, HugePages, Proce
 
 #: The word after which a program of ours is told what it makes in the folder; nobody else has reason to say that.
 _MAKES = {"tailrace-switch": "--control", "tailrace-tester": "--control", "bwrap": "--bind"}
+_WRITER = Path(log_writer.__file__).stem
 _CGROUPS = Path("/sys/fs/cgroup")
 _OURS = re.compile(r"tailrace-\d+[-.]")
 """Names of cgroups that a command has made: with its process's id."""
@@ -36,8 +37,7 @@ def strays(folder: Path) -> list[Thing]:
         for below in descendants(pid):  # a sandbox is two processes, of which the outer one is ended
             found.pop(below, None)
     # Who writes a log ends after the program, however late it was started.
-    writer = Path(log_writer.__file__).stem
-    processes = sorted(found.values(), key=lambda each: (each.name != writer, each.start, each.pid))
+    processes = sorted(found.values(), key=lambda each: (each.name != _WRITER, each.start, each.pid))
     cgroups = {cgroup: None for process in processes if (cgroup := _cgroup(process.pid)) is not None}
     claim = claim_file(folder)
     claimed = [Claimed(str(claim))] if claim.exists() else []
@@ -52,8 +52,10 @@ def beside_record(folder: Path, things: Collection[Thing]) -> list[Thing]:
     found = [each for each in strays(folder) if each not in things]
     if not known:
         return found
-    started = {pid for each in known for pid in (each.pid, each.writer_pid, *descendants(each.pid))}
-    more = [each for each in found if isinstance(each, Process) and each.pid not in started]
+    started = {pid for each in known for pid in (each.pid, *descendants(each.pid))}
+    # Who writes the log of what is on record may not be there itself (`tailrace.process.units`), and ends after that.
+    programs = [each for each in found if isinstance(each, Process) and each.name != _WRITER]
+    more = [each for each in programs if each.pid not in started]
     return [*(cgroup for each in more if (cgroup := _cgroup(each.pid)) is not None), *more]
 
 
@@ -85,7 +87,7 @@ def _name(entry: Path, folder: Path) -> str | None:
     except OSError:
         return None
     if log_writer.__file__ in words and any(_in(word, folder) for word in words):
-        return Path(log_writer.__file__).stem
+        return _WRITER
     name = Path(words[0]).name
     makes = [after for word, after in pairwise(words) if word == _MAKES.get(name)]
     return name if any(_in(path, folder) for path in makes) else None

@@ -29,6 +29,7 @@ from tailrace.node.running import reserve_each, reserve_pages
 from tailrace.node.status import status
 from tailrace.node.strays import strays
 from tailrace.observe.snapshot import Sampler
+from tailrace.process import log_writer
 from tailrace.process.process import Limits, ProcessId, end, how_it_ended, identify, start, stopped
 from tailrace.process.programs import system_program
 from tailrace.resources import hugepages
@@ -441,6 +442,9 @@ def test_what_an_older_record_does_not_know_is_found_beside_what_it_does(tmp_pat
     wait = ["-c", "import sys; sys.stdin.read()", "--control", str(folder / "sockets/switch.control")]
     words = ["tailrace-switch", *wait]
     begun = [subprocess.Popen(words, executable=sys.executable, stdin=subprocess.PIPE) for _ in range(2)]
+    # Of a unit's log, which nothing on record speaks of.
+    writer = [sys.executable, log_writer.__file__, str(tmp_path / "state/logs/fw.log"), "100"]
+    begun.append(subprocess.Popen(writer, stdin=subprocess.PIPE))
     try:
         for each in begun:
             while not Path(f"/proc/{each.pid}/cmdline").read_bytes():
@@ -450,8 +454,8 @@ def test_what_an_older_record_does_not_know_is_found_beside_what_it_does(tmp_pat
         with hold(folder) as state:
             state.add(Process("switch", known.pid, known.start))
         assert lower(folder).undone == [
-            f"process {begun[1].pid} (tailrace-switch)",
             f"process {begun[0].pid} (switch)",
+            f"process {begun[1].pid} (tailrace-switch)",
         ]
         assert not folder.exists()
     finally:
