@@ -120,6 +120,11 @@ class _Work:
     call: Call | None = field(compare=False, default=None)
     done: Callable[[Answer | BaseException], None] = field(compare=False, default=lambda _: None)
 
+    @property
+    def looks(self) -> bool:
+        """Whether it changes nothing, so that it can be begun anew."""
+        return self.call is not None and not self.call.method.operates
+
 
 @dataclass(frozen=True)
 class _Led:
@@ -255,6 +260,10 @@ class Service:
     def _do(self, work: _Work) -> None:
         before = self._record() or self._read
         result = self._result_of(work)
+        given_up = self._stopping or (work.call is not None and work.call.given_up is not None)
+        if isinstance(result, KeyboardInterrupt) and work.looks and not given_up:
+            self._queue.put(work)
+            return
         self._see(before)
         self._tell_whether_readable()
         if work.call is None:
@@ -456,9 +465,11 @@ class Service:
 
     def _look_soon(self) -> None:
         """In the server's thread: a process has ended, as was wanted or not: that is known once no operation runs. What
-        has ended before, and does not come back, keeps nobody from looking after its chain."""
+        has ended before, and does not come back, keeps nobody from looking after its chain; neither does a plan, which
+        is made again after that."""
         self._queue.put(_Work(_OWN, self._look))
-        if (work := self._restarting) is not None:
+        work = self._restarting or self._now
+        if work is not None and (work is self._restarting or work.looks):
             self._interrupt(work, "something else has ended")
 
     def _look(self) -> Answer:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 import subprocess
 import sys
 import threading
@@ -14,8 +15,10 @@ import pytest
 
 from tailrace.errors import Failure, Mistake
 from tailrace.node import moving, priorities
+from tailrace.node.api import METHODS, Params
 from tailrace.node.operations import LedAround
-from tailrace.node.service import Service, _ended_well
+from tailrace.node.server import Call
+from tailrace.node.service import _PLANS, Service, _ended_well, _Work
 from tailrace.plan.make import make_plan
 from tailrace.process.process import ProcessId, identify
 from tailrace.resources.topology import Cpu
@@ -68,6 +71,42 @@ def test_a_record_of_an_earlier_boot_in_the_place_of_that_of_what_runs_is_no_rec
             assert service.something_up() and not service.wholly_up()
             assert f"process {switch.pid}" in str(service._unreadable)
         switch.kill()
+    service.server.loop.close()
+
+
+def test_a_plan_keeps_nobody_from_looking_after_what_has_ended(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is made again after that. A large spec takes seconds to read, and who may only look may send one."""
+    service = Service(Held(tmp_path), while_up=True)
+    monkeypatch.setattr(service, "_see", lambda _: None)
+    begun, answers = threading.Event(), list[Any]()
+    tries: list[int] = []
+
+    def plan() -> dict[str, Any]:
+        tries.append(1)
+        if len(tries) == 1:
+            begun.set()
+            time.sleep(60)
+        return {"tries": len(tries)}
+
+    nobody: Any = None
+    call = Call(METHODS["node.plan"], Params(), 0, nobody, 1, service.server)
+    work = _Work(_PLANS, plan, call, answers.append)
+
+    def end() -> None:
+        begun.wait()
+        service._look_soon()
+
+    before = signal.signal(signal.SIGINT, service._interrupted)
+    try:
+        threading.Thread(target=end).start()
+        service._do(work)
+        assert answers == []
+        assert service._queue.get().do == service._look
+        assert service._queue.get() is work
+        service._do(work)
+    finally:
+        signal.signal(signal.SIGINT, before)
+    assert answers == [{"tries": 2}]
     service.server.loop.close()
 
 
