@@ -12,6 +12,7 @@ import secrets
 from pathlib import Path
 
 from tailrace.errors import Mistake
+from tailrace.kernel.plain_file import plain_file
 
 _NAME = re.compile(r"[\w.@-]{1,64}")
 LEAST = 12
@@ -44,6 +45,7 @@ def set_password(file: Path, name: str, password: str) -> None:
         raise Mistake(f"{name!r}: expected a name of letters, digits and . _ @ -")
     if len(password) < LEAST:
         raise Mistake(f"expected a password of at least {LEAST} characters")
+    file = plain_file(file)
     known = _read(file) if file.exists() else {}
     salt = secrets.token_bytes(16)
     known[name] = salt, _hash(password, salt)

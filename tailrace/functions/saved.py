@@ -14,6 +14,7 @@ import errno
 import os
 import re
 import shutil
+import stat
 import struct
 import tempfile
 from dataclasses import dataclass
@@ -23,6 +24,7 @@ from xml.etree import ElementTree
 
 from tailrace.errors import Failure, Mistake
 from tailrace.functions.domain import MachineSetting, domain_xml
+from tailrace.kernel.plain_file import plain_file
 from tailrace.process import hypervisor
 
 _HEADER = struct.Struct("<16s5I56x")
@@ -75,8 +77,11 @@ class Saved:
 def read(path: Path) -> Saved:
     """A machine that was saved. Raises Mistake where the file is none, or not whole."""
     try:
-        with path.open("rb") as file:
-            if os.fstat(file.fileno()).st_uid != os.geteuid():  # a machine's state can be made to attack QEMU
+        with os.fdopen(os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC), "rb") as file:
+            about = os.fstat(file.fileno())
+            if not stat.S_ISREG(about.st_mode):
+                raise Mistake(f"{path}: is no file; `tailrace function save NAME FILE` makes one")
+            if about.st_uid != os.geteuid():  # a machine's state can be made to attack QEMU
                 raise Mistake(f"{path}: belongs to another user; expected a file of one's own")
             header = file.read(_HEADER.size)
             if header[:16] == _PARTIAL:
@@ -116,8 +121,9 @@ def _disk_in(file: BinaryIO, least: int, size: int) -> SavedDisk | None:
 
 def save(name: str, path: Path, wanted: Path | None = None) -> int:
     """Saves a machine that goes on running afterwards; returns the bytes that it takes. What is at `path` is replaced
-    when all is written. Raises Failure, Mistake: they name `wanted`, the file that it was asked for, if that is another
-    one."""
+    when all is written, and has to be a file. Raises Failure, Mistake: they name `wanted`, the file that it was asked
+    for, if that is another one."""
+    path = plain_file(path)
     try:
         folder = Path(tempfile.mkdtemp(prefix=f".{path.name}-", dir=path.parent))
     except OSError as error:

@@ -15,11 +15,11 @@ from pathlib import Path
 from typing import Any
 
 from tailrace.errors import Failure, Mistake
+from tailrace.kernel.plain_file import plain_file
 from tailrace.measure.causes import Poller
 from tailrace.measure.function_trace import FUNCTION
 from tailrace.observe.recording import Event
 from tailrace.report.figures import microseconds
-from tailrace.report.html import plain_file
 from tailrace.results.causes import KEPT, CausedFrame
 from tailrace.results.run import write_atomically
 

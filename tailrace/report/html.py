@@ -17,7 +17,7 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
 from tailrace.advise.machine import Machine
-from tailrace.errors import Mistake
+from tailrace.kernel.plain_file import plain_file
 from tailrace.process.plain import plain
 from tailrace.report import bars, causes, curves, figures, findings, hops, host, marks, predicted, soak
 from tailrace.report.caveats import warnings
@@ -53,17 +53,6 @@ def write_comparison(folders: Sequence[Path], path: Path, machine: Machine | Non
     """Make one report of the runs in `folders` side by side at `path`, and return it. Raises as write_report does."""
     write_atomically(plain_file(path), render([read_run(folder) for folder in folders], machine))
     return path
-
-
-def plain_file(path: Path) -> Path:
-    """Where a report that is asked for at `path` is written: what a link leads to, so that the link stays.
-
-    Raises Mistake if there is something else than a file, which the report would take the place of.
-    """
-    target = path.resolve()
-    if target.exists() and not target.is_file():
-        raise Mistake(f"{path}: there is a {'folder' if target.is_dir() else 'device'}; expected a file, or a new name")
-    return target
 
 
 def render(stored: Sequence[StoredRun], machine: Machine | None = None) -> str:

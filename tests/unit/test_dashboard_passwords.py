@@ -81,5 +81,7 @@ def test_what_is_no_file_of_passwords(file: Path, tmp_path: Path) -> None:
         set_password(tmp_path / "new", "ada", "short")
     with pytest.raises(Mistake, match="expected a name"):
         set_password(tmp_path / "new", "a:b", PASSWORD)
+    with pytest.raises(Mistake, match="there is a folder; expected a file"):
+        set_password(tmp_path, "ada", PASSWORD)
     with pytest.raises(Mistake, match="needs --password-file"):
         dashboard(DashboardOptions("127.0.0.1:0", None, set_password="ada"))

@@ -105,6 +105,23 @@ def test_what_is_written_is_what_is_read(tmp_path: Path, monkeypatch: pytest.Mon
         saved.save("fw", file)
 
 
+def test_a_state_replaces_files_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A link stays, and what it leads to is replaced; a device, a pipe or a folder stays what it is."""
+    pipe, file, link = tmp_path / "pipe", tmp_path / "file", tmp_path / "link"
+    os.mkfifo(pipe)
+    file.write_bytes(b"before")
+    link.symlink_to(file)
+    monkeypatch.setattr(hypervisor, "machine_xml", lambda _: "<domain><devices/></domain>")
+    monkeypatch.setattr(hypervisor, "save", lambda _, path, __: path.write_bytes(b"state"))
+    for place, kind in ((pipe, "device"), (tmp_path, "folder")):
+        with pytest.raises(Mistake, match=f"there is a {kind}; expected a file"):
+            saved.save("fw", place)
+    assert saved.save("fw", link) == 5
+    assert link.is_symlink() and file.read_bytes() == b"state" and pipe.is_fifo()
+    with pytest.raises(Mistake, match="pipe: is no file"):  # and nobody waits for who writes to it
+        saved.read(pipe)
+
+
 def cut(path: Path) -> Path:
     os.truncate(path, path.stat().st_size - 1)
     return path
