@@ -24,6 +24,7 @@ from tailrace.functions.images import (
     images_folder,
     import_root,
     machine_images,
+    unusable_images,
 )
 
 app = typer.Typer(help="Make what containers and machines start from.", no_args_is_help=True, rich_markup_mode=None)
@@ -150,17 +151,21 @@ def _import(archive: Path, name: str, entry: str, *, as_json: bool) -> int:
 
 
 def _list(*, as_json: bool) -> int:
-    images = [_described(image) for image in machine_images()]
+    images, unusable = [_described(image) for image in machine_images()], unusable_images()
     if as_json:
-        print_json(images)
+        damaged = [_nothing_of(name) | {"problem": why} for name, why in unusable.items()]
+        print_json(sorted(images + damaged, key=lambda each: each["name"]))
         return 0
-    if not images:
+    if not images and not unusable:
         print_line(f"There is no image in {images_folder()}; `tailrace image build` makes one.")
         return 0
-    table = PlainTable("image", "kernel", "MB", "made of")
-    for each in images:
-        table.add_row(each["name"], each["kernel"], f"{each['bytes'] / 1e6:.1f}", each["made_of"])
-    print_table(table)
+    if images:
+        table = PlainTable("image", "kernel", "MB", "made of")
+        for each in images:
+            table.add_row(each["name"], each["kernel"], f"{each['bytes'] / 1e6:.1f}", each["made_of"])
+        print_table(table)
+    for name, why in unusable.items():
+        print_line(f"{name} cannot be used: {why}")
     return 0
 
 
@@ -175,4 +180,11 @@ def _described(image: Image) -> dict[str, Any]:
         "programs": list(image.programs),
         "drivers": None if image.drivers is None else list(image.drivers),
         "disk": str(image.disk) if image.disk.exists() else None,
+        "problem": None,
     }
+
+
+def _nothing_of(name: str) -> dict[str, Any]:
+    """The same of an image that cannot be used, of which nothing else is sure."""
+    keys = ("kernel", "bytes", "made_of", "profile", "programs", "drivers", "disk")
+    return {"name": name, "folder": str(images_folder() / name), **dict.fromkeys(keys)}

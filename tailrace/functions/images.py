@@ -38,7 +38,14 @@ from tailrace.functions.program import (
     visible_libraries,
 )
 from tailrace.process.plain import last_line
-from tailrace.process.programs import finished, own_program, podman, portable_program, system_program
+from tailrace.process.programs import (
+    find_system_program,
+    finished,
+    own_program,
+    podman,
+    portable_program,
+    system_program,
+)
 
 ENVIRONMENT = "TAILRACE_IMAGES"
 DEFAULT = "tailrace"
@@ -71,6 +78,7 @@ DRIVER_FOR_PROGRAMS = "uio_pci_generic"
 _NETWORK_MODULES = ("tun", "8021q")
 """Of a router, whose routes are those of the kernel inside."""
 _DISK_RUN = f"tailrace-vnf,skeleton,--mode,poll,--core,0,--memory,64,--huge,--commands,{agent.COMMANDS}"
+_ELF = b"\x7fELF"
 _PROGRAMS = ("ip", "ethtool")
 _TUNING_PROGRAMS = ("chrt", "cyclictest")
 """Of these Debian's busybox has none, or one that can do less."""
@@ -191,6 +199,17 @@ def machine_images() -> list[Image]:
     for manifest in sorted(images_folder().glob("*/image.json")):
         with suppress(Mistake):
             found.append(machine_image(manifest.parent.name))
+    return found
+
+
+def unusable_images() -> dict[str, str]:
+    """Why each other of the machines' images cannot be used, by its name."""
+    found = {}
+    for manifest in sorted(images_folder().glob("*/image.json")):
+        try:
+            machine_image(manifest.parent.name)
+        except Mistake as mistake:
+            found[manifest.parent.name] = str(mistake)
     return found
 
 
@@ -340,7 +359,7 @@ def build_machine_image(
     with suppress(Mistake):  # it is built where clang and libbpf are
         own.append(portable_program(PRIORITY_AGENT))
     wanted = dict.fromkeys((*_PROGRAMS, *(_TUNING_PROGRAMS if profile else ()), *programs))
-    more = [Path(system_program(each)) for each in wanted]
+    more = [_program(each) for each in wanted]
     try:
         folder.mkdir(mode=0o755, parents=True, exist_ok=True)
     except OSError as error:
@@ -369,6 +388,17 @@ def build_machine_image(
         with _unpacked(_package("grub-efi-amd64-bin")) as archive:
             _store_disk(image, _member(archive, r"\./usr/lib/grub/x86_64-efi/monolithic/grubx64\.efi"))
     return image
+
+
+def _program(name: str) -> Path:
+    """A program of this host by its name or path. Raises Mistake."""
+    if "/" in name and not find_system_program(name):
+        raise Mistake(f"{name}: there is no program; expected one of this host, such as stress-ng")
+    path = Path(system_program(name))
+    with path.open("rb") as file:
+        if file.read(len(_ELF)) != _ELF:
+            raise Mistake(f"{name}: {path} is a script, and what runs it would be missing inside; expected a program")
+    return path
 
 
 def _store_disk(image: Image, loader: bytes) -> None:

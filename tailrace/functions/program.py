@@ -50,6 +50,8 @@ _LIBRARY = re.compile(r"(?:=>\s*)?(/\S+)\s+\(0x[0-9a-f]+\)")
 def libraries(program: Path) -> list[Path]:
     """The libraries that a program loads, as ldd(1) finds them, the loader included."""
     done = subprocess.run(["ldd", str(program)], capture_output=True, text=True, timeout=30, check=False)
+    if "not a dynamic executable" in done.stdout + done.stderr:  # it has all inside
+        return []
     if done.returncode != 0:
         raise Failure(f"{program}: ldd cannot read it: {last_line(done.stderr)}")
     missing = [line.split()[0] for line in done.stdout.splitlines() if "not found" in line]

@@ -22,12 +22,14 @@ import pytest
 from machines import machine, make
 
 from tailrace.bench import start
+from tailrace.cli import image as image_commands
 from tailrace.errors import Failure, Mistake
 from tailrace.functions import acceleration, images
 from tailrace.functions.acceleration import Answer, closed_to_qemu
 from tailrace.functions.domain import MachineSetting, Nic, differing, domain_xml, inner_address, mac_address
 from tailrace.functions.machine import machine_setting, partition
 from tailrace.functions.names import outer_name
+from tailrace.functions.program import libraries
 from tailrace.functions.runtime import Instance
 from tailrace.functions.traits import Traits, read_traits
 from tailrace.kernel.tree import Tree
@@ -330,7 +332,9 @@ def image(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return made
 
 
-def test_an_image_that_was_changed_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_image_that_was_changed_is_refused_and_shown(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     made = image(tmp_path, monkeypatch)
     assert images.machine_image("own").kernel == "linux-image-6.1"
     assert [each.folder.name for each in images.machine_images()] == ["own"]
@@ -338,6 +342,12 @@ def test_an_image_that_was_changed_is_refused(tmp_path: Path, monkeypatch: pytes
     with pytest.raises(Mistake, match=r"initramfs: is not what was built .*tailrace image build own"):
         images.machine_image("own")
     assert images.machine_images() == []
+    assert "initramfs: is not what was built" in images.unusable_images()["own"]
+    assert image_commands._list(as_json=False) == 0
+    assert "own cannot be used: " in capsys.readouterr().out
+    assert image_commands._list(as_json=True) == 0
+    (shown,) = json.loads(capsys.readouterr().out)
+    assert shown["name"] == "own" and "is not what was built" in shown["problem"] and shown["kernel"] is None
     about = (made / "image.json").read_text()
     for number, version in ((1, "an earlier"), (99, "a later")):
         (made / "image.json").write_text(re.sub(r'"format": \d+', f'"format": {number}', about))
@@ -353,6 +363,16 @@ def test_an_image_that_was_changed_is_refused(tmp_path: Path, monkeypatch: pytes
         images.machine_image("own")
     with pytest.raises(Mistake, match=r"no image 'other'"):
         images.machine_image("other")
+
+
+def test_what_is_no_program_is_not_put_into_an_image(tmp_path: Path) -> None:
+    for name, why in (("/etc/passwd", "there is no program"), ("ldd", "is a script"), ("no-such", "apt-get install")):
+        with pytest.raises(Mistake, match=why):
+            images._program(name)
+    code, static = tmp_path / "static.c", tmp_path / "static"
+    code.write_text("void _start(void) { for (;;) { } }\n")
+    subprocess.run(["cc", "-static", "-nostdlib", "-o", str(static), str(code)], check=True)
+    assert libraries(images._program(str(static))) == []
 
 
 def test_an_image_says_which_drivers_its_kernel_has() -> None:
