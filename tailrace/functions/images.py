@@ -268,8 +268,11 @@ _PORTS = ("vhost-server:",)
 
 
 def podman_has(image: str) -> bool:
-    """Whether an image is in podman's store. Raises Failure."""
+    """Whether an image is in podman's store. Raises Failure, Mistake where nothing can have such a name."""
     done = finished([system_program("podman"), "image", "exists", image])
+    if "reference format" in done.stderr or "must be lowercase" in done.stderr:
+        why = last_line(done.stderr).removeprefix("Error: ")
+        raise Mistake(f"no image has the name {image} ({why}); expected one such as localhost/fw:3")
     if done.returncode not in (0, 1):
         raise Failure(f"podman: {last_line(done.stderr)}")
     return done.returncode == 0

@@ -21,6 +21,7 @@ from typer.testing import CliRunner
 from tailrace.cli import main
 from tailrace.errors import Failure, Mistake, Refused
 from tailrace.functions import container, disks, machine, rootless
+from tailrace.functions import images as images_made
 from tailrace.functions.container import InContainer
 from tailrace.functions.images import import_root, podman_has, store
 from tailrace.functions.machine import InMachine
@@ -146,6 +147,11 @@ def test_an_ordinary_users_container_is_that_user_and_limited_by_what_is_there(
 
 def test_an_image_that_podman_has_not_or_that_is_of_another_architecture(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(container.platform, "machine", lambda: "x86_64")
+    for said in ("invalid reference format", "repository name must be lowercase"):
+        done = subprocess.CompletedProcess([], 125, "", f"Error: {said}\n")
+        monkeypatch.setattr(images_made, "finished", lambda *_, done=done: done)
+        with pytest.raises(Mistake, match=f"no image has the name registry/fw:3 .{said}.; expected"):
+            container._image(INSTANCE)
     monkeypatch.setattr(container, "podman_has", lambda _image: False)
     with pytest.raises(Mistake, match="podman has no image registry/fw:3; `podman pull registry/fw:3` gets it"):
         container._image(INSTANCE)
