@@ -132,6 +132,8 @@ def save(name: str, path: Path, wanted: Path | None = None) -> int:
         new = folder / "state"
         free = shutil.disk_usage(folder).free
         disk = _disk_of(name)
+        if disk is not None and path.exists() and any(path.samefile(each) for each in disk):
+            raise Mistake(f"{wanted or path}: the machine runs from this disk; expected another file")
         try:
             hypervisor.save(name, new, None if disk is None else lambda: _add_disk(new, *disk))
         except Failure as error:

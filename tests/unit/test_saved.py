@@ -100,6 +100,9 @@ def test_what_is_written_is_what_is_read(tmp_path: Path, monkeypatch: pytest.Mon
     assert saved.save("fw", file) == file.stat().st_size
     saved.take_disk(saved.read(file), image, tmp_path / "again")
     assert (tmp_path / "again").read_bytes() == overlay.read_bytes()
+    with pytest.raises(Mistake, match=r"image\.raw: the machine runs from this disk"):
+        saved.save("fw", image)
+    assert image.read_bytes() == b"an image"
     monkeypatch.setattr(hypervisor, "machine_xml", lambda _: "<domain><devices><hostdev/></devices></domain>")
     with pytest.raises(Mistake, match="fw has a device of its own"):
         saved.save("fw", file)
