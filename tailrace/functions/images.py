@@ -7,6 +7,7 @@ first needed. A machine's is a kernel and an initramfs, made by `tailrace image 
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import io
 import json
@@ -365,6 +366,8 @@ def build_machine_image(
     more = [_program(each) for each in wanted]
     try:
         folder.mkdir(mode=0o755, parents=True, exist_ok=True)
+        if not os.access(folder, os.W_OK):
+            raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
     except OSError as error:
         raise Mistake(f"{folder}: {error.strerror}; run as root, or set {ENVIRONMENT} to another folder") from None
     package = _package(_kernel_package(KERNELS[kernel]))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import os
 import pwd
 import re
 import signal
@@ -363,6 +364,17 @@ def test_an_image_that_was_changed_is_refused_and_shown(
         images.machine_image("own")
     with pytest.raises(Mistake, match=r"no image 'other'"):
         images.machine_image("other")
+
+
+def test_an_image_of_somebody_else_is_not_built_anew(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is said before all is unpacked."""
+    image(tmp_path, monkeypatch)
+    monkeypatch.setattr(images, "portable_program", lambda _: Path(sys.executable))
+    monkeypatch.setattr(images, "_PROGRAMS", ())
+    monkeypatch.setattr(os, "access", lambda path, mode: (path, mode) != (tmp_path / "own", os.W_OK))
+    monkeypatch.setattr(images, "_package", lambda name: pytest.fail(f"{name} is fetched"))
+    with pytest.raises(Mistake, match="own: Permission denied; run as root, or set TAILRACE_IMAGES"):
+        images.build_machine_image("own")
 
 
 def test_what_is_no_program_is_not_put_into_an_image(tmp_path: Path) -> None:
