@@ -26,6 +26,7 @@ from tailrace.errors import Failure, Mistake
 from tailrace.functions import saved
 from tailrace.functions.disks import FORMATS, let_read, qemu_user
 from tailrace.functions.images import DEFAULT, image_in, images_folder, is_image_name, machine_image
+from tailrace.process.if_killed import if_killed
 from tailrace.spec.fields import NAME
 
 _FORMAT, _WITH_DISK = 1, 2
@@ -245,7 +246,10 @@ def _opened(path: Path) -> Iterator[tarfile.TarFile]:
 def _folder_beside(path: Path) -> Iterator[Path]:
     """A folder for what is being made, on the same file system, that goes with all that is in it. Raises Failure."""
     try:
-        with tempfile.TemporaryDirectory(prefix=f".{path.name}-", dir=path.parent) as made:
+        with (
+            tempfile.TemporaryDirectory(prefix=f".{path.name}-", dir=path.parent) as made,
+            if_killed('rm -rf -- "$1"', made),
+        ):
             yield Path(made)
     except OSError as error:
         raise Failure(f"{path}: {error.strerror}; nothing was written") from None

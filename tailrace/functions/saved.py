@@ -26,6 +26,7 @@ from tailrace.errors import Failure, Mistake
 from tailrace.functions.domain import MachineSetting, domain_xml
 from tailrace.kernel.plain_file import plain_file
 from tailrace.process import hypervisor
+from tailrace.process.if_killed import if_killed
 
 _HEADER = struct.Struct("<16s5I56x")
 """Magic, version, length of what precedes the stream, whether it ran, compression, where the cookie begins."""
@@ -129,21 +130,22 @@ def save(name: str, path: Path, wanted: Path | None = None) -> int:
     except OSError as error:
         raise Mistake(f"{path.parent}: {error.strerror}") from None
     try:
-        new = folder / "state"
-        free = shutil.disk_usage(folder).free
-        disk = _disk_of(name)
-        if disk is not None and path.exists() and any(path.samefile(each) for each in disk):
-            raise Mistake(f"{wanted or path}: the machine runs from this disk; expected another file")
-        try:
-            hypervisor.save(name, new, None if disk is None else lambda: _add_disk(new, *disk))
-        except Failure as error:
-            room = f" ({free >> 20} MiB were free there, and it may take all of its memory)"
-            raise Failure(f"{wanted or path}: {error}{room}; nothing was written") from None
-        os.chown(new, os.geteuid(), os.getegid())
-        new.chmod(0o600)  # all that was in its memory
-        size = new.stat().st_size
-        new.replace(path)
-        return size
+        with if_killed('rm -rf -- "$1"', str(folder)):
+            new = folder / "state"
+            free = shutil.disk_usage(folder).free
+            disk = _disk_of(name)
+            if disk is not None and path.exists() and any(path.samefile(each) for each in disk):
+                raise Mistake(f"{wanted or path}: the machine runs from this disk; expected another file")
+            try:
+                hypervisor.save(name, new, None if disk is None else lambda: _add_disk(new, *disk))
+            except Failure as error:
+                room = f" ({free >> 20} MiB were free there, and it may take all of its memory)"
+                raise Failure(f"{wanted or path}: {error}{room}; nothing was written") from None
+            os.chown(new, os.geteuid(), os.getegid())
+            new.chmod(0o600)  # all that was in its memory
+            size = new.stat().st_size
+            new.replace(path)
+            return size
     except OSError as error:
         raise Failure(f"{wanted or path}: {error.strerror}; nothing was written") from None
     finally:

@@ -16,7 +16,7 @@ import threading
 import time
 import uuid
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from functools import partial
 from pathlib import Path
 from types import ModuleType
@@ -28,6 +28,7 @@ from tailrace.kernel.boot import boot_id
 from tailrace.kernel.tree import Tree
 from tailrace.process import lock
 from tailrace.process import reaper as reaper_program
+from tailrace.process.if_killed import if_killed
 from tailrace.process.plain import last_line, plain
 from tailrace.process.process import Limits, ProcessId, end, identify, start
 from tailrace.process.programs import system_program
@@ -57,6 +58,15 @@ _START_SECONDS = 20.0
 _ASK_SECONDS = 2.0
 _PATIENCE_SECONDS = 10.0
 """After which a reaper is asked again for daemons that do not answer."""
+_RESUME = """\
+export LC_ALL=C
+sleep 1
+while [ "$("$1" --connect "$2" domstate "$3")" = paused ]; do
+  "$1" --connect "$2" resume "$3" && exit
+  sleep 1
+done
+"""
+"""Has a machine go on that stands still: libvirt refuses that as long as it saves it."""
 _CONFIGURATION = """\
 unix_sock_dir = "{folder}"
 unix_sock_rw_perms = "0700"
@@ -232,22 +242,25 @@ def save(name: str, path: Path, beside: Callable[[], None] | None = None) -> Non
     snapshot = ElementTree.Element("domainsnapshot")
     ElementTree.SubElement(snapshot, "memory", snapshot="external", file=str(path))
     try:
-        domain = connect().lookupByName(name)
+        connection = connect()
+        domain = connection.lookupByName(name)
         disks = ElementTree.SubElement(snapshot, "disks")
         for target in ElementTree.fromstring(domain.XMLDesc()).iterfind("devices/disk/target"):
             ElementTree.SubElement(disks, "disk", name=target.get("dev", ""), snapshot="no")
         xml = ElementTree.tostring(snapshot, encoding="unicode")
         ran = domain.state()[0] == libvirt.VIR_DOMAIN_RUNNING
         stops = ran and beside is not None
-        try:
-            if stops:
-                domain.suspend()
-            domain.snapshotCreateXML(xml, libvirt.VIR_DOMAIN_SNAPSHOT_CREATE_NO_METADATA)
-            if beside is not None:
-                beside()
-        finally:
-            if stops:
-                domain.resume()
+        after = if_killed(_RESUME, system_program("virsh"), connection.getURI(), name) if stops else nullcontext()
+        with after:
+            try:
+                if stops:
+                    domain.suspend()
+                domain.snapshotCreateXML(xml, libvirt.VIR_DOMAIN_SNAPSHOT_CREATE_NO_METADATA)
+                if beside is not None:
+                    beside()
+            finally:
+                if stops:
+                    domain.resume()
     except libvirt.libvirtError as error:
         if ran:
             _go_on(name)

@@ -6,6 +6,7 @@ import hashlib
 import json
 import os
 import shutil
+import signal
 import stat
 import subprocess
 from collections.abc import Iterator
@@ -21,7 +22,7 @@ from tailrace.functions.domain import machine_id
 from tailrace.functions.names import outer_name
 from tailrace.node.pools import pooled
 from tailrace.observe.function_log import log_of
-from tailrace.process.hypervisor import connect
+from tailrace.process.hypervisor import connect, library
 from tailrace.state.record import peek
 
 pytestmark = [
@@ -125,15 +126,15 @@ def test_it_has_its_cpus_by_its_load(command: Command, disk: Path, overlays: Pat
         (own,) = pooled(peek(command.state))
         return own.count
 
-    def signal(name: str) -> None:
+    def tell(name: str) -> None:
         agent.ask(command.state / "logs/own.agent", f"kill -{name} $(pidof tailrace-vnf)")
 
     try:
         wait_until_forwarding(command, "own")
         wait_until(lambda: count() == 2, BOOT)
-        signal("STOP")
+        tell("STOP")
         wait_until(lambda: count() == 1, BOOT)  # while it booted one may have been given back and wanted again
-        signal("CONT")
+        tell("CONT")
         wait_until(lambda: count() == 2, BOOT)
         said = command("function", "cpus", "own", "1", status=2).stderr
         assert "own has its CPUs by its load" in said
@@ -150,6 +151,20 @@ def assert_agrees(command: Command) -> None:
     assert command.status()["unlike"] == []
 
 
+def kill_while_it_saves(command: Command, file: Path) -> None:
+    """The machine stands still for a moment only, so that may take several tries; it goes on, and nothing is left."""
+    killed = False
+    while not killed:
+        saving = command.begin("function", "save", "own", file)
+        wait_until(lambda: [*file.parent.glob(f".{file.name}-*/state")] or saving.poll() is not None, BOOT)  # noqa: B023
+        saving.kill()
+        killed = saving.wait() == -signal.SIGKILL and not file.exists()
+        file.unlink(missing_ok=True)
+    wait_until(lambda: not [*file.parent.glob(f".{file.name}-*")], BOOT)
+    machine = connect().lookupByName(outer_name(command.state, instance(command)))
+    wait_until(lambda: machine.state()[0] == library().VIR_DOMAIN_RUNNING, BOOT)
+
+
 @pytest.mark.whole
 def test_a_machine_goes_on_with_what_it_had_written_to_its_disk(command: Command, disk: Path, overlays: Path) -> None:
     """Also on another host, where it comes with its disk."""
@@ -161,6 +176,7 @@ def test_a_machine_goes_on_with_what_it_had_written_to_its_disk(command: Command
         kept = Kept(command, "own")
         kept.write("here", "memory")
         file = command.folder / "own.state"
+        kill_while_it_saves(command, file)
         command("function", "save", "own", file)
         kept.write("gone", "lost")
         before = instance(command)

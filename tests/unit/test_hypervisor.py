@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import subprocess
 import threading
 import time
 from contextlib import nullcontext
@@ -11,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from tailrace.errors import Failure
+from tailrace.process import hypervisor
 from tailrace.process.hypervisor import vcpu_thread
 
 
@@ -38,3 +40,27 @@ def test_the_thread_of_a_machines_first_cpu_is_known_by_its_name(name: str, foun
         time.sleep(0.01)
     with pytest.raises(Failure, match="no thread of it"):
         vcpu_thread(os.getpid())
+
+
+def test_a_machine_that_a_killed_command_has_left_standing_still_goes_on(tmp_path: Path) -> None:
+    """When libvirt has saved it, and not before. With a stand-in for virsh, which refuses twice."""
+    virsh = tmp_path / "virsh"
+    virsh.write_text(
+        """#!/bin/sh
+cd "$(dirname "$0")"
+echo "$*" >>said
+case "$3" in
+domstate) [ -e runs ] && echo running || echo paused ;;
+resume) [ "$(grep -c resume said)" -lt 3 ] || : >runs; [ -e runs ] ;;
+esac
+"""
+    )
+    (tmp_path / "sleep").write_text("#!/bin/sh\n")
+    for each in tmp_path.iterdir():
+        each.chmod(0o755)
+    environment = {**os.environ, "PATH": f"{tmp_path}:{os.environ['PATH']}"}
+    words = ["/bin/sh", "-c", hypervisor._RESUME, "sh", virsh, "qemu:///system", "a machine"]
+    for calls in (6, 7):  # again: it runs
+        subprocess.run(words, env=environment, stdout=subprocess.DEVNULL, check=False, timeout=60)
+        said = (tmp_path / "said").read_text().splitlines()
+        assert len(said) == calls and said[-1].endswith("a machine")
