@@ -820,6 +820,8 @@ def clone_function(held: Held, name: str, to: str) -> Applied:
 def only_one(node: Node, name: str) -> tuple[str, Starter]:
     """The one replica that a name stands for, and where it lives. Raises Mistake."""
     chosen = _chosen(node, name)
+    if name in chosen:  # of several, the one that is called like their function
+        chosen = [name]
     if len(chosen) > 1:
         raise Mistake(f"{name!r} has several replicas; name one of them: {', '.join(chosen)}")
     planned = next(each for each in node.plan.started if each.name == chosen[0])

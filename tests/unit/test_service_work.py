@@ -9,14 +9,15 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 
 from tailrace.errors import Failure, Mistake
 from tailrace.node import moving, priorities
 from tailrace.node.api import METHODS, Params
-from tailrace.node.operations import LedAround
+from tailrace.node.operations import LedAround, only_one
 from tailrace.node.server import Call
 from tailrace.node.service import _PLANS, Service, _ended_well, _Work
 from tailrace.plan.make import make_plan
@@ -314,3 +315,12 @@ def test_other_nodes_are_asked_for_machines_while_the_service_works(
     assert said == [("function.returned", "d")] and list(record.unsettled) == ["a", "b"]
     assert "a, host-a: no answer" in caplog.text and "b, host-b: no memory" in caplog.text
     service.server.loop.close()
+
+
+def test_of_several_replicas_the_first_has_the_functions_name() -> None:
+    started = [SimpleNamespace(name=name, function="fw", runs="machine") for name in ("fw", "fw-2", "fw-3")]
+    node = cast(Any, SimpleNamespace(plan=SimpleNamespace(started=started)))
+    assert [only_one(node, name)[0] for name in ("fw", "fw-3")] == ["fw", "fw-3"]
+    del started[0]
+    with pytest.raises(Mistake, match="'fw' has several replicas; name one of them: fw-2, fw-3"):
+        only_one(node, "fw")
