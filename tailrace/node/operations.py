@@ -32,6 +32,7 @@ from tailrace.resources.hugepages import POOL, Wanted, size_words
 from tailrace.resources.ledger import Overtaken, claim_file, own_claim
 from tailrace.spec.load import parse_located
 from tailrace.spec.position import Document
+from tailrace.spec.units import show_size
 from tailrace.state.card_functions import check_functions, missing_functions, take_functions
 from tailrace.state.folder import default_folder, not_yours, run_folder
 from tailrace.state.launch import LOG_BYTES
@@ -782,7 +783,7 @@ def described(folder: Path, name: str) -> dict[str, Any]:
     if planned is None:
         raise Mistake(f"{name!r} is no function that Tailrace has started")
     said: dict[str, Any] = {"kind": planned.kind, "runs": planned.runs, "image": planned.image}
-    said |= {"memory": f"{planned.memory_bytes >> 20}MiB", "cpus": _as_in_spec(planned), "latency": planned.latency}
+    said |= {"memory": show_size(planned.memory_bytes), "cpus": _as_in_spec(planned), "latency": planned.latency}
     said |= {"pages": size_words(planned.page_kib).replace(" ", "")}
     said |= {"interface": list(planned.interfaces), "driver": planned.driver, "domain": planned.domain}
     return {key: value for key, value in said.items() if value is not None}
