@@ -47,8 +47,8 @@ from tailrace.process.programs import (
     portable_program,
     system_program,
 )
+from tailrace.state.folder import IMAGES
 
-ENVIRONMENT = "TAILRACE_IMAGES"
 DEFAULT = "tailrace"
 """The machine image of Tailrace's own functions."""
 KERNELS = {"cloud": "linux-image-cloud-amd64", "stock": "linux-image-amd64", "rt": "linux-image-rt-amd64"}
@@ -147,9 +147,9 @@ class _Manifest:
 
 def images_folder() -> Path:
     """Where machine images are kept."""
-    chosen = os.environ.get(ENVIRONMENT)
+    chosen = os.environ.get(IMAGES)
     if chosen:
-        return Path(chosen)
+        return Path(chosen).absolute()
     if os.geteuid() == 0:
         return Path("/var/lib/tailrace/images")
     return Path(os.environ.get("XDG_DATA_HOME") or Path.home() / ".local/share") / "tailrace" / "images"
@@ -369,7 +369,7 @@ def build_machine_image(
         if not os.access(folder, os.W_OK):
             raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
     except OSError as error:
-        raise Mistake(f"{folder}: {error.strerror}; run as root, or set {ENVIRONMENT} to another folder") from None
+        raise Mistake(f"{folder}: {error.strerror}; run as root, or set {IMAGES} to another folder") from None
     package = _package(_kernel_package(KERNELS[kernel]))
     busybox = _package("busybox-static")
     files: dict[str, bytes | str] = {f"/usr/bin/{NAME}": program.read_bytes()}

@@ -24,7 +24,7 @@ from tailrace import __version__
 from tailrace.errors import ExitCode, Failure, Mistake, TailraceError
 from tailrace.process.control import Control, ControlError, ControlLost
 from tailrace.process.plain import MOST_ERROR, last_line, plain
-from tailrace.state.folder import LOOK, OPERATE
+from tailrace.state.folder import IMAGES, LOOK, OPERATE
 
 API = 1
 """The version of the methods (`tailrace.node.api`): a client and a service of different ones do not talk."""
@@ -284,6 +284,7 @@ def start_service(folder: Path) -> None:
     # Never from the folder that it happens to be started in, which may be anybody's.
     argv = [sys.executable, "-I" if sys.flags.isolated else "-P", "-m", "tailrace.node.service", str(folder)]
     argv += ["--while-up", "--ready-fd", str(tell)]
+    images = {IMAGES: str(Path(os.environ[IMAGES]).absolute())} if os.environ.get(IMAGES) else {}
     try:
         program = subprocess.Popen(
             argv,
@@ -293,6 +294,7 @@ def start_service(folder: Path) -> None:
             pass_fds=(tell,),
             start_new_session=True,
             cwd="/",
+            env={**os.environ, **images},
         )
     finally:
         os.close(tell)

@@ -9,6 +9,8 @@ from pathlib import Path
 from tailrace.errors import Mistake
 
 ENVIRONMENT = "TAILRACE_STATE"
+IMAGES = "TAILRACE_IMAGES"
+"""The folder of machines' images."""
 OPERATE = "operate.socket"
 LOOK = "look.socket"
 LOG = "service.log"

@@ -8,6 +8,8 @@ from pathlib import Path
 import pytest
 
 from tailrace.errors import Mistake
+from tailrace.functions.images import images_folder
+from tailrace.node import client
 from tailrace.state import folder
 
 
@@ -33,3 +35,20 @@ def test_a_user_is_told_of_the_nodes_that_root_has_up(
     if chosen is not None:
         monkeypatch.setenv(folder.ENVIRONMENT, chosen)
     assert (folder.not_yours(folder.default_folder()) is not None) is said
+
+
+def test_the_service_has_the_images_where_the_command_has_them(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It runs in another folder."""
+    given: dict[str, str] = {}
+
+    def begun(words: list[str], *, env: dict[str, str], **rest: object) -> None:
+        del words, rest
+        given.update(env)
+        raise OSError
+
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv(folder.IMAGES, "images")
+    monkeypatch.setattr(client.subprocess, "Popen", begun)
+    with pytest.raises(OSError):
+        client.start_service(tmp_path)
+    assert given[folder.IMAGES] == str(images_folder()) == str(tmp_path / "images")
