@@ -308,7 +308,9 @@ class InMachine(Starter):
             before = _as_started(logs, process.name).read_text()
         except OSError:
             return []
-        return differing(before, hypervisor.machine_xml(process.outside))
+        why = hypervisor.stands_still(process.outside)
+        found = differing(before, hypervisor.machine_xml(process.outside))
+        return found if why is None else [*found, f"it stands still: {why}"]
 
     def ended_well(self, process: Process, logs: Path) -> bool:
         try:

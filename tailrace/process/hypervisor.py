@@ -293,6 +293,21 @@ def machine_xml(name: str) -> str:
         raise Failure(f"libvirt does not show it: {plain(str(error))}") from None
 
 
+def stands_still(name: str) -> str | None:
+    """Why a machine stands still that somebody has suspended, or that cannot write to its disk; None: neither. Raises
+    Failure, Mistake."""
+    libvirt = library()
+    try:
+        state, reason = connect().lookupByName(name).state()
+    except libvirt.libvirtError as error:
+        raise Failure(f"libvirt does not show it: {plain(str(error))}") from None
+    whys = {
+        libvirt.VIR_DOMAIN_PAUSED_USER: "suspended (`virsh resume` has it go on)",
+        libvirt.VIR_DOMAIN_PAUSED_IOERROR: "its disk has an error, such as no room (make some, then `virsh resume`)",
+    }
+    return whys.get(reason) if state == libvirt.VIR_DOMAIN_PAUSED else None
+
+
 def monitor(name: str, command: str, *, human: bool = False) -> str:
     """What the monitor of a machine's QEMU answers: to a command of QMP, or of the human monitor. Raises Failure,
     Mistake."""

@@ -8,12 +8,15 @@ import threading
 import time
 from contextlib import nullcontext
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
 from tailrace.errors import Failure
+from tailrace.functions.machine import InMachine
 from tailrace.process import hypervisor
 from tailrace.process.hypervisor import vcpu_thread
+from tailrace.state.record import Process
 
 
 @pytest.mark.parametrize(("name", "found"), [("CPU 0/KVM", True), ("ALL CPUs/TCG", True), ("CPU 1/KVM", False)])
@@ -40,6 +43,20 @@ def test_the_thread_of_a_machines_first_cpu_is_known_by_its_name(name: str, foun
         time.sleep(0.01)
     with pytest.raises(Failure, match="no thread of it"):
         vcpu_thread(os.getpid())
+
+
+def test_a_machine_that_stands_still_is_not_as_planned(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With a stand-in for libvirt, which has numbers for states."""
+    numbers = {"VIR_DOMAIN_PAUSED": 3, "VIR_DOMAIN_PAUSED_USER": 1, "VIR_DOMAIN_PAUSED_IOERROR": 5}
+    state: list[int] = []
+    domain = SimpleNamespace(state=lambda: state, XMLDesc=lambda: "<domain/>")
+    monkeypatch.setattr(hypervisor, "library", lambda: SimpleNamespace(libvirtError=OSError, **numbers))
+    monkeypatch.setattr(hypervisor, "connect", lambda: SimpleNamespace(lookupByName=lambda _: domain))
+    (tmp_path / "fw.xml").write_text("<domain/>")
+    process = Process("fw", 1, 1, "qemu", runtime="machine", outside="tailrace-fw")
+    for state[:], why in (([1, 1], None), ([3, 1], "suspended"), ([3, 5], "its disk has an error"), ([3, 2], None)):
+        said = InMachine().unlike(process, tmp_path)
+        assert said == [] if why is None else f"it stands still: {why}" in said[0]
 
 
 def test_a_machine_that_a_killed_command_has_left_standing_still_goes_on(tmp_path: Path) -> None:
