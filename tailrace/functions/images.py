@@ -206,11 +206,12 @@ def machine_images() -> list[Image]:
 def unusable_images() -> dict[str, str]:
     """Why each other of the machines' images cannot be used, by its name."""
     found = {}
-    for manifest in sorted(images_folder().glob("*/image.json")):
+    names = [manifest.parent.name for manifest in sorted(images_folder().glob("*/image.json"))]
+    for name in filter(is_image_name, names):
         try:
-            machine_image(manifest.parent.name)
+            machine_image(name)
         except Mistake as mistake:
-            found[manifest.parent.name] = str(mistake)
+            found[name] = str(mistake)
     return found
 
 

@@ -194,11 +194,12 @@ def _put_image(path: Path, folder: Path, name: str) -> tuple[Path, bool]:
         return there, False
     new = Path(tempfile.mkdtemp(prefix=".import-", dir=_made(images_folder())))
     try:
-        for each in folder.iterdir():
-            shutil.copyfile(each, new / each.name)
-            (new / each.name).chmod(0o644)
-        new.chmod(0o755)
-        new.rename(there)
+        with if_killed('rm -rf -- "$1"', str(new)):
+            for each in folder.iterdir():
+                shutil.copyfile(each, new / each.name)
+                (new / each.name).chmod(0o644)
+            new.chmod(0o755)
+            new.rename(there)
     except OSError:
         shutil.rmtree(new, ignore_errors=True)
         raise
