@@ -503,7 +503,7 @@ def machine_setting(
     return MachineSetting(
         name=name,
         title=f"Tailrace: {instance.name}",
-        memory_bytes=_whole_pages(instance),
+        memory_bytes=instance.memory_bytes,
         pins=tuple((cpu,) for cpu in spread(own, instance.most_cpus)) if own else (place.cpus,) * instance.most_cpus,
         others=tuple(cpu for cpu in place.cpus if cpu not in own) or (place.core,),
         huge=instance.huge,
@@ -530,12 +530,6 @@ def machine_setting(
         fragment=instance.domain,
         page_kib=instance.page_kib,
     )
-
-
-def _whole_pages(instance: Instance) -> int:
-    """The bytes of a machine's memory: QEMU has no part of a huge page."""
-    page = instance.page_kib << 10
-    return -(-instance.memory_bytes // page) * page if instance.huge else instance.memory_bytes
 
 
 def partition(tree: Tree) -> str | None:

@@ -614,7 +614,7 @@ class _Maker:
         own, behind = None, PlannedPort.behind
         if function is not None and isinstance(runtime, Starter):
             behind = runtime.behind(function.interfaces[int(settings.rpartition(".")[2])])
-            own = runtime.shared_bytes(function.memory, function.tables_mib) if behind == "socket" else None
+            own = runtime.shared_bytes(_memory(function), function.tables_mib) if behind == "socket" else None
         return PlannedPort(
             name,
             uri or owner,
@@ -716,7 +716,7 @@ class _Maker:
                         function.runs,
                         name,
                         tuple(function.port_names(replica)),
-                        function.memory,
+                        _memory(function),
                         tuple(queues),
                         min(max(has, cpus.start), cpus.most),
                         state,
@@ -791,6 +791,12 @@ def priority_of(function: Function) -> PriorityRange | None:
     """Between which bounds the priority of its virtual CPUs follows what it runs; None: it stays."""
     said = function.priority
     return PriorityRange(said.least, said.most, tuple(said.tasks), round(said.within * 1e6)) if said else None
+
+
+def _memory(function: Function) -> int:
+    """The bytes of a function's memory. All of a machine's is in huge pages, of which QEMU has no part."""
+    page = function.page_kib << 10
+    return -(-function.memory // page) * page if RUNTIMES[function.runs].reserves else function.memory
 
 
 def _load(function: Function) -> Load | None:

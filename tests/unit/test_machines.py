@@ -516,15 +516,9 @@ def test_a_normal_level_shares_and_a_medium_one_says_when_it_must() -> None:
 
 def test_the_level_decides_what_the_machine_is() -> None:
     def setting(
-        latency: Any,
-        place: Place,
-        *,
-        huge: bool = True,
-        kind: str = "kvm",
-        traits: Traits | None = None,
-        memory: int = 256 << 20,
+        latency: Any, place: Place, *, huge: bool = True, kind: str = "kvm", traits: Traits | None = None
     ) -> MachineSetting:
-        instance = Instance("fw", "skeleton", ("vhost-server:/s/0", "vhost-server:/s/1"), place, memory, huge)
+        instance = Instance("fw", "skeleton", ("vhost-server:/s/0", "vhost-server:/s/1"), place, 256 << 20, huge)
         made = images.Image(Path("/i"), "linux", "0")
         instance = replace(instance, latency=latency)
         return machine_setting("tailrace-fw", instance, made, Path("/log"), kind, traits or Traits())
@@ -541,9 +535,6 @@ def test_the_level_decides_what_the_machine_is() -> None:
     assert (found.priority, found.invariant_tsc, found.node, found.locked) == (None, False, 1, False)
     assert setting("normal", shared).pins == ((0, 1),) and setting("normal", shared).others == (0, 1)
     assert "cpu-pm=on" in domain_xml(setting("high", own))
-    # Of huge pages it has whole ones.
-    assert setting("medium", own, memory=257 << 20).memory_bytes == 258 << 20
-    assert setting("medium", own, memory=257 << 20, huge=False).memory_bytes == 257 << 20
 
 
 def test_linux_forwards_where_its_drivers_keep_the_ports() -> None:

@@ -212,6 +212,17 @@ def test_a_machine_has_memory_to_boot_in() -> None:
     make_plan(parse_spec(text.replace("199MiB, KIND", "200MiB, kind: skeleton"), "s"), cpus=cpus(3), real_time=None)
 
 
+def test_a_machine_has_whole_huge_pages() -> None:
+    """Its ports let it show all of them; a process has what was asked for."""
+    text = "functions: {f: {kind: skeleton, runs: RUNS, memory: 257MiB}}\nchains: {v: [tester.a, f, tester.b]}\n"
+    for runs, memory in (("machine", 258 << 20), ("process", 257 << 20)):
+        plan = make_plan(parse_spec(text.replace("RUNS", runs), "s"), cpus=cpus(3), real_time=None)
+        (function,) = plan.started
+        assert function.memory_bytes == memory
+        if runs == "machine":
+            assert {port.memory_bytes for port in plan.ports if port.name.startswith("f.")} == {memory}
+
+
 def test_more_memory_than_the_machine_has_is_refused() -> None:
     spec = parse_spec(TWO.replace("first: skeleton", "first: {kind: skeleton, memory: 8GiB}"), "s")
     assert make_plan(spec, cpus=cpus(2), real_time=None, memory=8 << 30).functions[0].memory_bytes == 8 << 30
