@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from tailrace.cli.operate import ask_service, check_up
-from tailrace.cli.output import error_line, print_json, print_line, telling
+from tailrace.cli.output import error_line, note, print_json, print_line, telling
 from tailrace.cli.table import PlainTable, print_table
 from tailrace.errors import ExitCode, Mistake
 from tailrace.functions.transfer import Limits
+from tailrace.migrate.checks import risks
+from tailrace.migrate.facts import read_facts
 from tailrace.spec.units import parse_duration, parse_size
 
 DOWNTIME_MS = 300
@@ -16,10 +18,13 @@ DOWNTIME_MS = 300
 def dry_run(name: str, host: str, *, as_json: bool) -> int:
     """Prints why it cannot be; the status is that of a refusal then."""
     reasons = ask_service("migrate.plan", name=name, host=host)["reasons"]
+    found = [] if reasons else _risks(name)
     if as_json:
-        print_json({"name": name, "host": host, "possible": not reasons, "reasons": reasons})
+        print_json({"name": name, "host": host, "possible": not reasons, "reasons": reasons, "risks": found})
         return ExitCode.MISTAKE if reasons else ExitCode.DONE
     if not reasons:
+        for each in found:
+            note(each)
         print_line(f"{name} can move to {host}: nothing stands in the way. `tailrace migrate {name} {host}` moves it.")
         return ExitCode.DONE
     table = PlainTable("kind", "why it cannot be")
@@ -30,7 +35,13 @@ def dry_run(name: str, host: str, *, as_json: bool) -> int:
     return ExitCode.MISTAKE
 
 
+def _risks(name: str) -> list[str]:
+    return risks(name, read_facts(ask_service("migrate.facts", show=False, name=name)["facts"]))
+
+
 def run(name: str, host: str, limits: Limits, *, as_json: bool) -> int:
+    for each in _risks(name):
+        note(each)
     moved = ask_service(
         "migrate.run",
         show=not as_json,

@@ -48,6 +48,22 @@ def reasons(name: str, source: Facts, target: Facts) -> list[Reason]:
     return [Reason(kind, text) for kind, text in _reasons(name, source, target)]
 
 
+def risks(name: str, source: Facts) -> list[str]:
+    """What a move from this node may cost that keeps none from being made.
+
+    QEMU before 9.0 forgets that an emulated CPU writes a page again after its dirty log was read ("physmem: Fix
+    migration dirty bitmap coherency with TCG memory access"): the page is not sent again.
+    """
+    if not source.machine or source.acceleration == "kvm" or source.qemu >= _KEEPS_EMULATED_WRITES:
+        return []
+    return [
+        f"{name} is emulated, by QEMU {_shown(source.qemu)}: before 9.0 a move of many seconds can damage the machine; "
+        "give it much bandwidth and little to write"
+    ]
+
+
+_KEEPS_EMULATED_WRITES = 9_000_000
+
 _Found = Iterator[tuple[Kind, str]]
 
 

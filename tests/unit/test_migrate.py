@@ -19,7 +19,7 @@ from tailrace.functions import machine, transfer
 from tailrace.functions.domain import Nic, domain_xml
 from tailrace.functions.runtime import Arrival
 from tailrace.functions.transfer import Destination, Limits, Outgoing, Progress, await_arrival, domain_there
-from tailrace.migrate.checks import reasons
+from tailrace.migrate.checks import reasons, risks
 from tailrace.migrate.facts import Facts, FunctionFacts, as_data, bound_devices, read_facts
 from tailrace.node.difference import difference
 from tailrace.node.peer import Host, reached
@@ -121,6 +121,17 @@ TARGETS = [
     ),
     ({"pages_free": 3, "memory_free": 64 << 20}, "hugepages", "128 huge pages are needed; 3 are free"),
 ]
+
+
+def test_an_emulator_that_loses_pages_is_told() -> None:
+    emulated = replace(HERE, acceleration="tcg", qemu=7_002_022)
+    assert "fw is emulated, by QEMU 7.2.22: before 9.0" in risks("fw", emulated)[0]
+    for harmless in (
+        replace(emulated, qemu=9_000_000),
+        replace(emulated, acceleration="kvm"),
+        replace(emulated, machine=""),
+    ):
+        assert risks("fw", harmless) == []
 
 
 @pytest.mark.parametrize(("change", "kind", "said"), TARGETS, ids=lambda value: value if isinstance(value, str) else "")
