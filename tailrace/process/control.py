@@ -20,6 +20,7 @@ _log = logging.getLogger(__name__)
 _MOST_LINE = 64 << 20
 """Bytes of an answer, more than that about any configuration."""
 _PEER = struct.Struct("iII")  # process, user, group
+_TIME = struct.Struct("@ll")  # struct timeval
 INVALID_PARAMS = -32602
 FAILED = -32000
 UNKNOWN = -32001
@@ -96,6 +97,16 @@ class _Lines:
         self._come.clear()
 
 
+def _connect(connection: socket.socket, path: Path, timeout: float | None) -> None:
+    """Connects, and waits for that where many do so at once, no longer than an answer may take. Raises OSError."""
+    if timeout is not None:  # Linux refuses at once who waits by poll(2), as a socket of Python's with a timeout does
+        longest = _TIME.pack(*divmod(max(int(timeout * 1e6), 1), 10**6))
+        connection.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, longest)
+    connection.connect(str(path))
+    connection.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, _TIME.pack(0, 0))
+    connection.settimeout(timeout)
+
+
 class Control:
     """A connection to one daemon. Calls are answered in order, one at a time."""
 
@@ -113,9 +124,8 @@ class Control:
         self._notified = notified
         self._next = 0
         self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-        self._socket.settimeout(timeout)
         try:
-            self._socket.connect(str(path))
+            _connect(self._socket, path, timeout)
         except OSError as error:
             self._socket.close()
             raise ControlLost(f"{path}: nobody answers ({error.strerror})") from None

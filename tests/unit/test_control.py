@@ -7,7 +7,7 @@ import socket
 import struct
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import Any, BinaryIO, cast
 
@@ -38,6 +38,22 @@ def server(path: Path, answers: list[bytes]) -> Iterator[list[dict[str, object]]
     yield heard
     thread.join(5)
     listener.close()
+
+
+def test_who_comes_while_many_others_do_waits_for_a_turn(tmp_path: Path) -> None:
+    path = tmp_path / "c"
+    with ExitStack() as opened:
+        listener = opened.enter_context(socket.socket(socket.AF_UNIX))
+        listener.bind(str(path))
+        listener.listen(0)
+        first = opened.enter_context(socket.socket(socket.AF_UNIX))
+        first.connect(str(path))
+        with pytest.raises(ControlLost, match="nobody answers"):
+            Control(path, timeout=0.05)
+        later = threading.Timer(0.1, listener.accept)
+        later.start()
+        Control(path, timeout=60).close()
+        later.join()
 
 
 class Interrupted:
