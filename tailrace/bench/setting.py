@@ -23,8 +23,10 @@ from tailrace.node.claiming import claim_cpus
 from tailrace.node.running import reserve_pages
 from tailrace.process.process import how_it_ended, identify, real_time_refusal, reap, stopped, undisturbed
 from tailrace.process.programs import own_program
+from tailrace.resources.ledger import exclusive_of_others
 from tailrace.resources.place import FUNCTION_PRIORITY, Place, Placement, interrupt_place
 from tailrace.resources.topology import allowed_cpus
+from tailrace.state.folder import run_folder
 from tailrace.state.launch import Launcher
 from tailrace.state.record import Process, State
 
@@ -188,6 +190,15 @@ def check_able(what: str, programs: Sequence[str]) -> None:
         own_program(program)
 
 
+def check_unpolled(folder: Path, cores: Cores) -> None:
+    """Raises Mistake where somebody of another state folder polls on one of the two CPUs: a switch in a network
+    namespace of its own does not find out."""
+    held = exclusive_of_others([folder, run_folder(folder)])
+    for cpu in (cores.switch, cores.load):
+        if cpu in held:
+            raise Mistake(f"CPU {cpu} is polled on by {held[cpu].words}; {held[cpu].ending}, or choose by --cores")
+
+
 def check_alive(processes: Sequence[Process]) -> None:
     """Raises Fault, with how it ended, if one of them has."""
     for process in processes:
@@ -200,6 +211,7 @@ def _session(folder: Path, cores: Cores, pages: int) -> Iterator[State]:
     """The state held for this run, with its CPUs claimed and huge pages reserved; all undone at the end."""
     with hold_clean(folder) as state:
         check_nothing_up(folder)
+        check_unpolled(folder, cores)
         state.record.purpose, state.record.owner = "run", identify(os.getpid())
         state.save()
         state.logs.mkdir(exist_ok=True)

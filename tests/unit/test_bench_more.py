@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Collection
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tailrace.bench import apply, chain, dashboard, interrupts, latency, priority, recorder, scale, tcp
+from tailrace.bench import apply, chain, dashboard, interrupts, latency, priority, recorder, scale, setting, tcp
 from tailrace.bench.guests import check_all_there, latency_figures
 from tailrace.bench.setting import Cores
 from tailrace.errors import Fault, Mistake
 from tailrace.measure import tcp as measured_tcp
 from tailrace.measure.tcp import figures, round_trips
+from tailrace.resources.claim import Claim
 from tailrace.results.histogram import Histogram, index_of
 from tailrace.spec.load import load_spec
 
@@ -92,6 +94,20 @@ def test_functions_poll_where_there_is_a_core_for_each_and_else_share_the_loads(
         taken = [where.switch.core, where.tester.core, *(each.core for each in where.functions.values())]
         assert len(set(taken)) == (len(taken) if polls else 2)
         assert where.switch.core not in taken[1:]
+
+
+def test_cpus_that_another_folders_node_polls_on_are_refused(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    other = Claim("/run/other", "voice.yaml", "", exclusive=(3,))
+
+    def held(own: Collection[Path]) -> dict[int, Claim]:
+        assert set(own) == {tmp_path, tmp_path / "run"}
+        return {3: other}
+
+    monkeypatch.setattr(setting, "exclusive_of_others", held)
+    setting.check_unpolled(tmp_path, Cores(1, 2, 3))
+    for cores in (Cores(3, 1, 0), Cores(1, 3, 0)):
+        with pytest.raises(Mistake, match=r"CPU 3 is polled on by /run/other \(voice.yaml\); end that node first"):
+            setting.check_unpolled(tmp_path, cores)
 
 
 def stream(**values: Any) -> dict[str, Any]:
