@@ -114,14 +114,16 @@ def _wake(plan: IdlePlan, setting: Setting, step: Step) -> list[Sample]:
     return setting.samples([], measured)
 
 
-def cpu_seconds(process: Process) -> float:
-    """CPU time of all threads of a process until now, in seconds: exact, where /proc/PID/stat counts clock ticks.
+def cpu_seconds(process: Process, threads: str = "") -> float:
+    """CPU time of a process's threads whose names begin so, until now, in seconds: exact, where /proc/PID/stat counts
+    clock ticks.
 
     Source: the first field of /proc/PID/task/TID/schedstat, in ns. Raises Fault if the process has ended.
     """
     try:
-        threads = list(Path(f"/proc/{process.pid}/task").glob("*/schedstat"))
-        return sum(int(thread.read_text().split()[0]) for thread in threads) / 1e9
+        tasks = [each.parent for each in Path(f"/proc/{process.pid}/task").glob("*/schedstat")]
+        counted = [each for each in tasks if (each / "comm").read_text().startswith(threads)]
+        return sum(int((each / "schedstat").read_text().split()[0]) for each in counted) / 1e9
     except OSError:
         check_alive([process])
         raise Fault(f"{process.program} has ended") from None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Collection
 from pathlib import Path
 from typing import Any
@@ -11,6 +12,7 @@ import pytest
 
 from tailrace.bench import apply, chain, dashboard, interrupts, latency, priority, recorder, scale, setting, tcp
 from tailrace.bench.guests import check_all_there, latency_figures
+from tailrace.bench.idle import cpu_seconds
 from tailrace.bench.setting import Cores
 from tailrace.errors import Fault, Mistake
 from tailrace.measure import tcp as measured_tcp
@@ -18,6 +20,7 @@ from tailrace.measure.tcp import figures, round_trips
 from tailrace.resources.claim import Claim
 from tailrace.results.histogram import Histogram, index_of
 from tailrace.spec.load import load_spec
+from tailrace.state.record import Process
 
 
 @pytest.mark.parametrize("functions", range(1, chain.MOST_FUNCTIONS + 1))
@@ -249,3 +252,10 @@ def test_a_machine_without_taps_says_so_before_anything_starts(monkeypatch: pyte
         measured_tcp.check_guests()
     (tmp_path / "tun").touch()
     measured_tcp.check_guests()
+
+
+def test_cpu_time_of_threads_is_by_their_names() -> None:
+    own = Process("own", os.getpid(), 0)
+    name = Path("/proc/self/comm").read_text().strip()
+    assert 0 < cpu_seconds(own, name) <= cpu_seconds(own)
+    assert cpu_seconds(own, "nobody's") == 0
