@@ -679,7 +679,7 @@ def function(
                     Column("not_forwarded", "lost", 0),
                 ],
                 notes=[
-                    "ns: CPU time of all its threads. Mpps: in a second of it, or of two cores' where it has two.",
+                    "ns: CPU time of the threads that forward. Mpps: in a second of it, or of as many cores as it has.",
                     "load: the routes, from the kernel to the fast path, at the start of the router.",
                     "changes: 50000 routes led elsewhere one by one, as fast as the kernel takes them. lost: frames "
                     "that the router did not forward meanwhile.",
