@@ -40,6 +40,7 @@ CABLES = {"second": "far-second", "third": "far-third"}
 FRAMES = [frame(size, number) for number in range(4) for size in (60, 128, 590, 1514)]
 OWN = FRAMES[0][:6].hex(":")
 """The address of the function: where the frames go to."""
+NO_MAC = "00:00:00:00:00:00"
 
 
 class Card:
@@ -164,7 +165,11 @@ def test_functions_that_were_there_stay(card: Card) -> None:
     driver = card.machine.run(f"readlink {card.folder}/virtfn0/driver || echo none")
     card.tailrace("up", card.spec(spoof_check=False))
     card.tailrace("down")
-    assert card.state() == before
+    after = card.state()
+    for was, now in zip(before["functions"], after["functions"], strict=True):
+        if was["address"] == NO_MAC:  # Linux's driver of a function without one may make one up, and tell the card
+            now["address"] = NO_MAC
+    assert after == before
     assert card.machine.run(f"readlink {card.folder}/virtfn0/driver || echo none") == driver
     card.machine.run(f"echo 0 >{card.folder}/sriov_numvfs")
 
