@@ -1156,7 +1156,7 @@ def main(argv: list[str] | None = None) -> int:
         _notify_systemd()
 
     try:
-        folder: Path = (options.folder or default_folder()).absolute()
+        folder = Path(os.path.realpath(options.folder or default_folder()))
         if not options.while_up:
             _relieve(folder)
         with holding(folder, patience=_PATIENCE) as held:

@@ -19,11 +19,11 @@ _ROOTS = Path("/run/tailrace")
 
 
 def default_folder() -> Path:
-    """$TAILRACE_STATE; else /run/tailrace for root; else a folder of the user's own. Raises Mistake where a file is in
-    its place."""
+    """$TAILRACE_STATE, by its real path, since by two names it would be two nodes; else /run/tailrace for root; else a
+    folder of the user's own. Raises Mistake where a file is in its place."""
     chosen = os.environ.get(ENVIRONMENT)
     if chosen:
-        folder = Path(chosen).absolute()
+        folder = Path(os.path.realpath(chosen))
         try:
             if not stat.S_ISDIR(folder.stat().st_mode):
                 raise no_folder(folder)

@@ -22,6 +22,14 @@ def test_a_file_in_the_folders_place_is_named(tmp_path: Path, below: str, monkey
         folder.default_folder()
 
 
+def test_a_folder_by_two_names_is_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As /var/run/tailrace is /run/tailrace."""
+    (tmp_path / "run").mkdir()
+    (tmp_path / "link").symlink_to(tmp_path / "run")
+    monkeypatch.setenv(folder.ENVIRONMENT, str(tmp_path / "link" / "node"))
+    assert folder.default_folder() == tmp_path.resolve() / "run" / "node"
+
+
 @pytest.mark.parametrize(
     ("user", "up", "chosen", "said"),
     [(1000, True, None, True), (0, True, None, False), (1000, False, None, False), (1000, True, "/elsewhere", False)],
