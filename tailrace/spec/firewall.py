@@ -7,6 +7,7 @@ import ipaddress
 import json
 import re
 from collections.abc import Iterable, Iterator
+from dataclasses import replace
 from functools import cached_property
 from itertools import product
 from typing import Annotated, Any, Literal
@@ -27,6 +28,7 @@ MOST_ENTRIES = 1 << 16
 _MOST_TEXT = (4 << 20) - 1024
 #: The IP version of protocols that have one.
 _VERSIONS = {PROTOCOLS["icmp"]: 4, PROTOCOLS["icmpv6"]: 6}
+_EVERYBODY = {4: "0.0.0.0/0", 6: "::/0"}
 
 
 #: What no frame that reaches the rules is from or to (martian4(), martian6() in dataplane/functions/inspect.c). From
@@ -91,8 +93,9 @@ class Firewall(Following):
         }
 
     def warnings(self) -> Iterator[str]:
-        ranked = [(part, rule.ports) for number, rule in enumerate(self.rules) for part in self._parts[number]]
-        numbers = [number for number in range(len(self.rules)) for _ in self._parts[number]]
+        parts = [[one for part in of_rule for one in _of_one_version(part)] for of_rule in self._parts]
+        ranked = [(part, rule.ports) for number, rule in enumerate(self.rules) for part in parts[number]]
+        numbers = [number for number in range(len(self.rules)) for _ in parts[number]]
         found: dict[int, set[int] | None] = {}
         for place, by in enumerate(hidden.hiders(ranked)):
             number = numbers[place]
@@ -184,6 +187,14 @@ class Firewall(Following):
             ]
             for rule in self.rules
         ]
+
+
+def _of_one_version(part: hidden.Part) -> list[hidden.Part]:
+    """The same, of frames of IPv4 and of IPv6 each by itself: what hides it may name all of one."""
+    if part.source is not None or part.destination is not None:
+        return [part]
+    own = _VERSIONS.get(part.protocol or 0)
+    return [replace(part, source=all_of) for version, all_of in _EVERYBODY.items() if own in (None, version)]
 
 
 def _never(part: hidden.Part) -> str | None:

@@ -69,7 +69,10 @@ class Part:
 
     @cached_property
     def bits(self) -> tuple[_Bits, _Bits]:
-        return _bits(self.source), _bits(self.destination)
+        """Of source and destination. A frame has one IP version, so what one end says of it holds for the other."""
+        source, destination = _bits(self.source), _bits(self.destination)
+        version = source[0] or destination[0]
+        return (source[0] or version, *source[1:]), (destination[0] or version, *destination[1:])
 
     def has_ports_of(self, other: Part) -> bool:
         """Whether all ports that it asks for are those of the other one too."""
@@ -88,32 +91,46 @@ def _prefixes_in(numbers: Range) -> int:
     return found
 
 
+#: What hides a part is looked for by: source, destination, protocol, and the one port of each end that it asks for.
+_Key = tuple[_Bits, _Bits, int | None, int | None, int | None]
+
+
+def _one(numbers: Range | None) -> int | None:
+    return numbers[0] if numbers is not None and numbers[0] == numbers[1] else None
+
+
 def hiders(parts: Sequence[tuple[Part, range]]) -> Iterator[int | None]:
     """Of each part, which stands for one where frames come in at these ports: the place of one before it that hides it
     there; None: there is none."""
     shapes: set[tuple[int, int, int, int]] = set()
     """IP version and bits of source and destination, of those that came."""
-    known: dict[tuple[_Bits, _Bits, int | None], list[int]] = {}
+    known: dict[_Key, list[int]] = {}
     for place, (part, _) in enumerate(parts):
-        yield _hider(parts, place, shapes, known)
+        hider = _hider(parts, place, shapes, known)
+        yield hider
+        if hider is not None:  # which hides all that this one does
+            continue
         source, destination = part.bits
         shapes.add((source[0], source[2], destination[0], destination[2]))
-        known.setdefault((source, destination, part.protocol), []).append(place)
+        key = (source, destination, part.protocol, _one(part.source_port), _one(part.destination_port))
+        known.setdefault(key, []).append(place)
 
 
 def _hider(
     parts: Sequence[tuple[Part, range]],
     place: int,
     shapes: set[tuple[int, int, int, int]],
-    known: dict[tuple[_Bits, _Bits, int | None], list[int]],
+    known: dict[_Key, list[int]],
 ) -> int | None:
     part, ports = parts[place]
-    for shape, protocol in product(shapes, {part.protocol, None}):
+    others = list(product({part.protocol, None}, {_one(part.source_port), None}, {_one(part.destination_port), None}))
+    for shape in shapes:
         source, destination = _cut(part.bits[0], *shape[:2]), _cut(part.bits[1], *shape[2:])
         if source is None or destination is None:
             continue
-        for each in known.get((source, destination, protocol), ()):
-            before, where = parts[each]
-            if part.has_ports_of(before) and set(ports) <= set(where):
-                return each
+        for other in others:
+            for each in known.get((source, destination, *other), ()):
+                before, where = parts[each]
+                if part.has_ports_of(before) and set(ports) <= set(where):
+                    return each
     return None

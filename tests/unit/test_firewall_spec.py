@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ipaddress
 import json
 import random
 
@@ -171,30 +172,53 @@ def test_a_rule_that_never_counts_is_warned_of() -> None:
     assert len(warnings("action: deny", "action: allow, protocol: udp", "action: allow")) == 2
 
 
+def test_all_of_an_ip_version_hides_what_is_of_that_version() -> None:
+    ipv4, ipv6 = "action: allow, source: 0.0.0.0/0", "action: allow, destination: '::/0'"
+    for hidden in ("protocol: icmp", "destination: 10.0.0.5", "source: 10.0.0.0/8"):
+        assert warnings(ipv4, f"action: deny, {hidden}") == [
+            "fw: the rule '2' never counts, because '1' before it fits all that it fits"
+        ]
+        assert not warnings(ipv6, f"action: deny, {hidden}")
+    assert warnings(ipv6, "action: deny, protocol: icmpv6")
+    assert not warnings(ipv4, "action: deny, protocol: tcp")  # IPv6 is left
+    assert warnings(ipv4, ipv6, "action: deny, protocol: tcp") == [
+        "fw: the rule '3' never counts, because '1' and '2' before it fits all that it fits"
+    ]
+    assert warnings("action: allow, source: [0.0.0.0/0, '::/0']", "action: deny, protocol: tcp")
+    assert not warnings("action: allow, protocol: icmp", "action: deny, source: 0.0.0.0/0", "action: deny")
+
+
 def test_a_rule_is_hidden_by_what_holds_all_of_it() -> None:
     """As a comparison of each with all before it says."""
     chance = random.Random(1)
 
+    prefixes = {4: ["0.0.0.0/0", "10.0.0.0/8", "10.1.0.0/16", "10.1.1.0/24"], 6: ["::/0", "fd00::/16", "fd00:1::/32"]}
+
     def part() -> Part:
-        source, destination = (
-            chance.choice([None, "10.0.0.0/8", "10.1.0.0/16", "10.1.1.0/24", "fd00::/16", "fd00:1::/32", "0.0.0.0/0"])
-            for _ in range(2)
-        )
+        version = chance.choice([4, 4, 6])
+        source, destination = (chance.choice([None, *prefixes[version]]) for _ in range(2))
         low = chance.choice([0, 80, 443])
         return Part(
             source, destination, chance.choice([None, 6, 17]), None, chance.choice([None, (low, 443), (80, 80)])
         )
 
     def holds(outer: Part, inner: Part) -> bool:
-        def within(prefix: str | None, other: str | None) -> bool:
-            if other is None:
-                return True
-            one, two = (Part(each).bits[0] for each in (prefix, other))
-            return one[0] == two[0] and one[2] >= two[2] and one[1] >> (one[2] - two[2]) == two[1]
+        def network(prefix: str | None, other: str | None) -> ipaddress.IPv4Network | ipaddress.IPv6Network | None:
+            """What is not given is any of the other's IP version."""
+            if prefix is not None:
+                return ipaddress.ip_network(prefix)
+            return None if other is None else ipaddress.ip_network(prefixes[ipaddress.ip_network(other).version][0])
+
+        def within(one: Part, two: Part, end: str, other: str) -> bool:
+            wide = network(getattr(two, end), getattr(two, other))
+            narrow = network(getattr(one, end), getattr(one, other))
+            return wide is None or (
+                narrow is not None and narrow.version == wide.version and narrow.subnet_of(wide)  # type: ignore[arg-type]
+            )
 
         return (
-            within(inner.source, outer.source)
-            and within(inner.destination, outer.destination)
+            within(inner, outer, "source", "destination")
+            and within(inner, outer, "destination", "source")
             and outer.protocol in (None, inner.protocol)
             and inner.has_ports_of(outer)
         )
@@ -204,6 +228,20 @@ def test_a_rule_is_hidden_by_what_holds_all_of_it() -> None:
     for place, (each, ports) in enumerate(parts):
         expected = any(holds(before, each) and set(ports) <= set(where) for before, where in parts[:place])
         assert (found[place] is not None) == expected
+
+
+def test_rules_for_one_port_each_are_not_all_compared(monkeypatch: pytest.MonkeyPatch) -> None:
+    compared, has_ports_of = 0, Part.has_ports_of
+
+    def counted(self: Part, other: Part) -> bool:
+        nonlocal compared
+        compared += 1
+        return has_ports_of(self, other)
+
+    monkeypatch.setattr(Part, "has_ports_of", counted)
+    parts = [(Part("10.0.0.1/32", None, 6, None, (port % 1500,) * 2), range(2)) for port in range(2000)]
+    assert [each for each in hiders(parts) if each is not None] == list(range(500))
+    assert compared < 2 * len(parts)
 
 
 def test_a_machine_holds_the_tables_of_its_function() -> None:
