@@ -20,6 +20,8 @@ MOST_SERVICES, MOST_BACK_ENDS, MOST_OF_A_SERVICE, MOST_WEIGHT = 64, 1024, 256, 2
 SECRETS = ("secret",)
 _PORTS = 1 << 16
 _RANGE = (0.1, 3600.0)
+#: How one is written, by IP version.
+_SOURCES = {4: "10.0.0.9", 6: "'2001:db8::9'"}
 
 
 def _address(value: Any) -> str:
@@ -143,8 +145,8 @@ class Balancer(Following):
     )
     secret: Annotated[str, Field(min_length=8, max_length=64)] | None = Field(
         None,
-        description="what the choice of a back end depends on besides the connection; with one, a connection that is "
-        "not known goes where it went before the function was started again. Random unless given",
+        description="what the choice of a back end depends on besides the connection, 8 to 64 characters; with one, a "
+        "connection that is not known goes where it went before the function was started again. Random unless given",
     )
     services: dict[Name, Service] = Field(
         default_factory=dict, max_length=MOST_SERVICES, description="virtual addresses and ports, by name"
@@ -227,7 +229,7 @@ class Balancer(Following):
                     yield (
                         (*where, "address"),
                         f"balancer lacks a 'source' of IPv{version}, from which {each.address} is probed; expected "
-                        "such as source: 10.0.0.9, an address that nobody else has",
+                        f"such as source: {_SOURCES[version]}, an address that nobody else has",
                     )
                 if each.address in (self.source or ()):
                     yield (*where, "address"), f"{each.address} is the source; expected a back end's own address"

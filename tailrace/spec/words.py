@@ -13,7 +13,6 @@ _WORDS = {
     "too_short": "at least one item",
     "string_type": "a text",
     "string_unicode": "a text in UTF-8",
-    "string_too_short": "a text that is not empty",
     "int_type": "a whole number",
     "int_parsing": "a whole number",
     "int_from_float": "a whole number",
@@ -25,9 +24,13 @@ _OUTSIDE = ("greater_than_equal", "less_than_equal")
 
 def expected(details: ErrorDetails, field: FieldInfo | None) -> str:
     """What should have been in the place of a value; `field`: of the model that it belongs to, where there is one."""
-    kind, limit = details["type"], details.get("ctx", {}).get("max_length")
+    kind, bounds_of = details["type"], details.get("ctx", {})
+    limit = bounds_of.get("max_length")
     if kind in ("too_long", "string_too_long"):
         return f"at most {limit} items" if kind == "too_long" else f"a text of at most {limit} characters"
+    if kind == "string_too_short":
+        least = bounds_of["min_length"]
+        return "a text that is not empty" if least == 1 else f"a text of at least {least} characters"
     if kind in _OUTSIDE and field is not None and None not in (bounds := _bounds(field)):
         return f"{bounds[0]} to {bounds[1]}"
     return _WORDS.get(kind) or details["msg"].removeprefix("Input should be ")

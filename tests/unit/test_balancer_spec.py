@@ -97,6 +97,12 @@ def test_what_is_written_reads_back_the_same() -> None:
     ("text", "said"),
     [
         (balancer(service(), own="connections: 1000"), "lacks a 'source' of IPv4.* expected such as source: 10.0.0.9"),
+        (
+            balancer(service("a", "2001:db8::5", ends="back_ends: ['2001:db8::2']"), own="source: 10.0.0.9"),
+            "lacks a 'source' of IPv6.* such as source: '2001:db8::9'",
+        ),
+        (balancer(service(), own="secret: abc"), "'abc' in .*secret; expected a text of at least 8 characters"),
+        (balancer(service(), own="secret: ''"), "expected a text of at least 8 characters"),
         (balancer(service(), own="source: [10.0.0.8, 10.0.0.9]"), "two addresses of IPv4"),
         (balancer(service(address="192.0.2.0/24")), "is no address; expected an IPv4 or IPv6 address"),
         (balancer(service(address="224.0.0.1")), "an address that no host has"),
