@@ -13,6 +13,7 @@ import json
 import os
 import re
 from collections.abc import Iterator, Sequence
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +23,9 @@ from tailrace.process.programs import PATIENCE, finished, run_system, system_pro
 from tailrace.spec.kind import Network
 from tailrace.state.record import Namespace, State
 
-_SWITCHES = ("net.ipv4.ip_forward=1", "net.ipv6.conf.all.forwarding=1")
+_SWITCHES = {4: "net.ipv4.ip_forward=1", 6: "net.ipv6.conf.all.forwarding=1"}
+_IPV6 = Path("/proc/sys/net/ipv6")
+"""A host that was booted with ipv6.disable=1 has none."""
 _PROTOCOL = "116"
 """Of the routes and neighbours that a spec gives (rtnetlink(7), rtm_protocol): others are not ours."""
 _FAILED = re.compile(r"\s*Command failed -:(\d+)\s*")
@@ -36,6 +39,8 @@ def prepare_namespace(state: State, function: str, network: Network, group: int)
     is wanted; returns its name. Raises Mistake or Failure."""
     if os.geteuid() != 0:
         raise Mistake(f"{function} has a network namespace of its own, which root makes: run as root")
+    versions = (4, 6) if _IPV6.exists() else (4,)
+    _check_versions(function, network, versions)
     thing = Namespace(outer_name(state.folder, function), function)
     if thing not in state.record.things:
         state.add(thing)
@@ -44,13 +49,27 @@ def prepare_namespace(state: State, function: str, network: Network, group: int)
             raise Failure(problem)
     if not Path("/run/netns", thing.name).exists():
         run_system("ip", "netns", "add", thing.name)
-    run_system("sysctl", "-qw", *_SWITCHES, namespace=thing.name)
+    run_system("sysctl", "-qw", *(_SWITCHES[version] for version in versions), namespace=thing.name)
     _ip(thing.name, "link", "set", "lo", "up")
     for number, addresses in enumerate(network.addresses):
         mac = network.macs[number] if network.macs else None
         _port(thing.name, f"port{number}", addresses, group, mac)
-    _batch(thing.name, [*_wanted(network), *_unwanted(thing.name, network)])
+    _batch(thing.name, [*_wanted(network), *_unwanted(thing.name, network, versions)])
     return thing.name
+
+
+def _check_versions(function: str, network: Network, versions: Sequence[int]) -> None:
+    """Raises Mistake where the kernel has not all IP versions of what is wanted."""
+    if 6 in versions:
+        return
+    found = [*chain.from_iterable(network.addresses), *(each.prefix for each in network.routes)]
+    found += [address for address, _, _ in network.neighbours]
+    lacking = next((each for each in found if ":" in each), None)
+    if lacking is not None:
+        raise Mistake(
+            f"{function}: {lacking} is of IPv6, which this host's kernel has not; boot it without ipv6.disable=1, or "
+            "leave out what is of IPv6"
+        )
 
 
 def network_commands(network: Network, macs: Sequence[str]) -> list[str]:
@@ -88,14 +107,15 @@ def _wanted(network: Network) -> list[str]:
     return lines
 
 
-def _unwanted(namespace: str, network: Network) -> Iterator[str]:
+def _unwanted(namespace: str, network: Network, versions: Sequence[int]) -> Iterator[str]:
     """Takes away those that it has given before, and does not any more."""
     neighbours = {(address, f"port{port}") for address, _, port in network.neighbours}
     for found in _listed(namespace, "neighbour", "show", "nud", "permanent", "proto", _PROTOCOL):
         if (found["dst"], found["dev"]) not in neighbours:
             yield f"neighbour delete {found['dst']} dev {found['dev']}"
     routes = {each.prefix for each in network.routes}
-    for version, everything in ((4, "0.0.0.0/0"), (6, "::/0")):
+    for version in versions:
+        everything = {4: "0.0.0.0/0", 6: "::/0"}[version]
         for found in _listed(namespace, f"-{version}", "route", "show", "proto", _PROTOCOL):
             prefix = str(ipaddress.ip_network(everything if found["dst"] == "default" else found["dst"]))
             if prefix not in routes:

@@ -5,12 +5,13 @@ from __future__ import annotations
 
 import os
 import re
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from tailrace.errors import Failure
-from tailrace.functions import agent
+from tailrace.errors import Failure, Mistake
+from tailrace.functions import agent, namespace
 from tailrace.functions.machine import _give_network
 from tailrace.functions.namespace import network_commands, prepare_namespace, with_failed_line
 from tailrace.spec.kind import Network, Route
@@ -57,6 +58,18 @@ def test_all_routes_are_told_to_one_program(state: State, tmp_path: Path) -> Non
         "route delete 0.0.0.0/0 proto 116",
         "route delete 203.0.113.9/32 proto 116",
     ]
+
+
+def test_a_host_without_ipv6_has_a_router_of_ipv4(
+    state: State, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(namespace, "_IPV6", tmp_path / "ipv6")
+    with pytest.raises(Mistake, match=r"^edge: ::/0 is of IPv6, which this host's kernel has not; boot it without"):
+        prepare_namespace(state, "edge", NETWORK, 0)
+    assert not (tmp_path / "runs").exists()
+    prepare_namespace(state, "edge", replace(NETWORK, routes=ROUTES), 0)
+    runs = (tmp_path / "runs").read_text()
+    assert "ip_forward" in runs and "ipv6" not in runs and "-6" not in runs
 
 
 def test_a_route_that_is_refused_is_named(state: State, tmp_path: Path) -> None:
