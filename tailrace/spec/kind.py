@@ -69,7 +69,7 @@ class Settings(Model):
         return iter(())
 
     def stands_for(self) -> tuple[str, ...]:
-        """The prefixes that it sends from, or is reached at, in the place of others."""
+        """The prefixes that it sends from, or is reached at: its own, or in the place of others."""
         return ()
 
     def problems(self) -> Iterator[tuple[Location, str]]:

@@ -108,6 +108,9 @@ class Router(Settings):
             ),
         )
 
+    def stands_for(self) -> tuple[str, ...]:
+        return tuple(str(ipaddress.ip_interface(each).ip) for each in (*self.port0, *self.port1))
+
     def tables_mib(self, queues: int = 1) -> int:
         del queues  # which share them
         needed = _TABLES + _IPV4_ROUTE * self.ipv4_routes + _IPV6_ROUTE * self.ipv6_routes
@@ -164,7 +167,10 @@ class Router(Settings):
         nowhere = [each for each in NOWHERE if each.version == prefix.version and each.supernet_of(prefix)]  # type: ignore[arg-type]
         if nowhere:
             yield f"frames to {nowhere[0]} are never forwarded; expected another prefix"
-        if prefix in networks:
+        address = str(prefix.network_address)
+        if prefix.prefixlen == prefix.max_prefixlen and address in owners:
+            yield f"{address} is the router's own ({owners[address]}), so nothing goes on; expected another prefix"
+        elif prefix in networks:
             yield (
                 f"{prefix} is the network of {networks[prefix]}, whose neighbours are reached directly; expected "
                 "another prefix"
@@ -175,8 +181,9 @@ class Router(Settings):
             elif hop in owners:
                 yield f"{hop} is the router's own ({owners[hop]}); expected a neighbour's"
             elif self._port_of(hop) is None:
-                known = ", ".join([*self.port0, *self.port1]) or "none, because no port has an address"
-                yield f"{hop} is in no prefix of a port, so it is not known how to reach it; expected one of {known}"
+                known = ", ".join([*self.port0, *self.port1])
+                wanted = f"expected one of {known}" if known else "expected a port with an address there"
+                yield f"{hop} is in no prefix of a port, so it is not known how to reach it; {wanted}"
             elif whole := self._whole(hop):
                 yield f"{hop} is {whole}; expected a neighbour's"
             elif hop in hops[:place]:

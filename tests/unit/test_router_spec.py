@@ -35,6 +35,20 @@ def plan(text: str) -> Plan:
     return make_plan(parse_spec(text, "s"), huge=False, cpus=CPUS, real_time="not asked")
 
 
+def test_an_address_that_another_function_stands_for_is_noted() -> None:
+    others = (
+        "  gate: {kind: nat, nat: {pool: 10.0.1.0/30, inside: 192.168.0.0/16}}\n"
+        "  next: {kind: router, router: {port0: 'fd00:1::1/64'}}\n"
+    )
+    chain = "chains: {wan: [tester.a, gate, edge, next, tester.b]}\n"
+    text = edge(PORTS).replace(CHAIN, others + chain)
+    reached = "what is sent there reaches one of them only, unless their networks are apart"
+    assert [note for note in plan(text).notes if "stand for" in note] == [
+        f"gate and edge both stand for 10.0.1.1: {reached}",
+        f"edge and next both stand for fd00:1::1: {reached}",
+    ]
+
+
 def test_every_word_reaches_the_program_or_the_namespace() -> None:
     routes = "routes: {0.0.0.0/0: [10.0.1.2, 10.0.0.2], 'fd00:2::/32': 'fd00:1::2'}"
     (function,) = plan(edge(f"{PORTS}, {routes}, ipv4_routes: 100, ipv6_routes: 7")).functions
@@ -162,6 +176,12 @@ def test_its_sandbox_is_in_its_namespace_without_capabilities() -> None:
         (edge(f"{PORTS}, routes: {{10.2.0.0/16: []}}"), "routes"),
         (edge(f"{PORTS}, routes: {{10.2.0.0/16: 10.9.0.1}}"), r"10\.9\.0\.1 is in no prefix of a port"),
         (edge(f"{PORTS}, routes: {{10.2.0.0/16: 'fd00:1::2'}}"), "fd00:1::2 is of another IP version"),
+        (edge("routes: {10.2.0.0/16: 10.9.0.1}"), "not known how to reach it; expected a port with an address there"),
+        (edge(f"{PORTS}, routes: {{10.0.0.1/32: 10.0.1.2}}"), r"10\.0\.0\.1 is the router's own .port0., so nothing"),
+        (
+            edge(f"{PORTS}, routes: {{'fd00:1::1/128': 'fd00:1::2'}}"),
+            "fd00:1::1 is the router's own .port1., so",
+        ),
         (edge(f"{PORTS}, routes: {{10.2.0.0/16: 10.0.1.1}}"), r"10\.0\.1\.1 is the router's own .port1."),
         (
             edge(f"{PORTS}, routes: {{10.2.0.0/16: 10.0.1.255}}"),
