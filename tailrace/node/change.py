@@ -2,8 +2,9 @@
 over in one step, then what is no longer needed ends.
 
 The step is one configuration of the switch, which takes it whole or not at all. Until then nothing that carries frames
-has been touched, so a change that cannot be made is undone by ending what was begun for it. Each stage is on
-record, so that a change that a crash has cut short is finished or undone by the next command (`recover`).
+has been touched, so a change that cannot be made is undone by ending what was begun for it. (The network namespace of a
+router is its old instance's, too: it is given back what it had.) Each stage is on record, so that a change that a crash
+has cut short is finished or undone by the next command (`recover`).
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from tailrace.errors import Failure, Mistake, Refused, TailraceError
 from tailrace.functions.handover import FOLLOWING, HandOver
+from tailrace.functions.namespace import prepare_namespace
 from tailrace.functions.runtimes import STARTERS, has_namespace
 from tailrace.functions.show import tell
 from tailrace.functions.threads import WAIT_MS, Resized
@@ -27,6 +29,7 @@ from tailrace.process.process import undisturbed
 from tailrace.state.card_functions import have_functions, return_functions, take_functions
 from tailrace.state.record import Domain, FilePath, Namespace, Process, State
 from tailrace.switch.config import Config, function_name, instance_name
+from tailrace.switch.confine import group_for
 from tailrace.switch.free_path import why_taken
 
 if TYPE_CHECKING:
@@ -91,6 +94,7 @@ def change_over(
         _tell_as_before(state, wanted.tell, wanted.resize)
         _take_back(state, fabric, staged, [each for each in state.record.things if each not in before])
         _set_as_before(state)
+        _network_as_before(state, wanted.start)
         raise
     with undisturbed():
         state.record.instances = wanted.instances
@@ -205,6 +209,18 @@ def _set_as_before(state: State) -> None:
         take_functions(state, plan.vfs)
         plug_again(state, plan)
         plug_failovers(state, plan)
+
+
+def _network_as_before(state: State, names: Collection[str]) -> None:
+    """Has the network namespaces of these functions what the plan on record says: they were given what a change wanted
+    that is not made. One that cannot be is given it when its function starts again."""
+    if state.record.changing is not None or not state.record.plan:
+        return
+    with undisturbed(), suppress(Mistake):
+        for each in Plan.read(state.record.plan).started:
+            if each.name in names and each.network is not None and has_namespace(each.runs, each.network):
+                with suppress(TailraceError):
+                    prepare_namespace(state, each.name, each.network, group_for(state, each.name))
 
 
 def _sockets(config: Config) -> list[str]:
@@ -348,6 +364,8 @@ def recover(state: State, fabric: TailraceFabric) -> list[str]:
     _end_change(state, made=made)
     state.save()
     _set_as_before(state)
+    if not made:
+        _network_as_before(state, changing.start)
     names = [function_name(each.name) for each in state.processes()]
     _tell_as_before(state, names, names)
     return [f"a change to {changing.to.spec} that was cut short is {became}", *said]

@@ -18,6 +18,7 @@ from tailrace.node.difference import Difference
 from tailrace.node.running import Node
 from tailrace.plan.planned import Plan
 from tailrace.process.control import ControlLost
+from tailrace.spec.kind import Network
 from tailrace.state.record import (
     Change,
     Domain,
@@ -155,6 +156,35 @@ def test_what_cannot_be_made_is_undone(tmp_path: Path, refuse: str, fails: str, 
     assert fabric.said == steps
     assert fabric.config == before
     assert names(here.state) == ["/s/a.sock"]
+
+
+@pytest.mark.parametrize("how", ["made", "fails", "cut short"])
+def test_a_network_is_given_back_what_it_had(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, how: str) -> None:
+    fabric, before, given = Fabric(), Network((("192.0.2.1/24",), ())), []
+    here = node(tmp_path, fabric, fails="attach" if how == "fails" else "")
+    here.state.record.plan = {"old": 1}
+
+    def prepare(_state: State, name: str, network: Network, _group: int) -> str:
+        given.append((name, network))
+        raise Failure("not all of it can be had")
+
+    def planned(name: str, network: Network | None) -> SimpleNamespace:
+        return SimpleNamespace(name=name, runs="process", network=network)
+
+    old = SimpleNamespace(
+        **{**vars(here.plan), "started": (planned("fw", before), planned("other", before), planned("third", None))}
+    )
+    monkeypatch.setattr(Plan, "read", lambda _: old)
+    monkeypatch.setattr("tailrace.node.change.prepare_namespace", prepare)
+    if how == "made":
+        change_over(cast(Node, here), wanted(), 4)
+    elif how == "fails":
+        with pytest.raises(Failure, match="did not attach"):
+            change_over(cast(Node, here), wanted(), 4)
+    else:
+        here.state.record.changing = CHANGE
+        recover(here.state, cast(TailraceFabric, fabric))
+    assert given == ([] if how == "made" else [("fw", before)])
 
 
 def test_somebody_elses_version_is_not_overwritten(tmp_path: Path) -> None:
