@@ -141,7 +141,9 @@ class Balancer(Following):
         None, description="its own address among the back ends, from which it probes them; one of each IP version"
     )
     gateway: Addresses | None = Field(
-        None, description="a router by which it reaches back ends that are not in its own network; one of each version"
+        None,
+        description="a router by which it reaches back ends in other networks; all of its IP version are then reached "
+        "by it, but in mode direct. One of each version",
     )
     secret: Annotated[str, Field(min_length=8, max_length=64)] | None = Field(
         None,
