@@ -28,6 +28,8 @@ MOST_ENTRIES = 1 << 16
 _MOST_TEXT = (4 << 20) - 1024
 #: The IP version of protocols that have one.
 _VERSIONS = {PROTOCOLS["icmp"]: 4, PROTOCOLS["icmpv6"]: 6}
+#: The name of the row that counts those that no rule fits (dataplane/functions/firewall_rules.c).
+_DEFAULT = "default"
 _EVERYBODY = {4: "0.0.0.0/0", 6: "::/0"}
 
 
@@ -120,6 +122,11 @@ class Firewall(Following):
             for where, why in self._problems_of(rule):
                 sound = False
                 yield ("rules", number, *where), why
+            if rule.name == _DEFAULT:
+                yield (
+                    ("rules", number, "name"),
+                    f"{_DEFAULT!r} is what flows that no rule fits are counted under; expected another name",
+                )
             if rule.name is not None and owners.setdefault(rule.name, number) != number:
                 yield ("rules", number, "name"), f"{rule.name!r} is the name of rule {owners[rule.name] + 1} already"
         if not sound:

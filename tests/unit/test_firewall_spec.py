@@ -92,6 +92,7 @@ def test_what_is_written_reads_back_the_same() -> None:
         (fw("action: drop"), "action"),
         (fw("acton: allow"), "unknown key 'acton'.*did you mean action"),
         (fw("action: allow, destination_port: [90, 80]"), "is empty"),
+        (fw("name: default, action: allow"), "'default' is what flows that no rule fits are counted under; expected"),
         (fw("name: a, action: allow", "name: a, action: deny"), "'a' is the name of rule 1 already"),
         (
             fw("name: '', action: deny"),
