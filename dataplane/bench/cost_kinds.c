@@ -100,7 +100,7 @@ static void add_route(uint32_t address, uint8_t length)
 	address = htonl(address);
 	memcpy(prefix.address.bytes, &address, sizeof(address));
 	hop.paths[0] = (struct router_path){.gateway = gateway, .bound = UINT32_MAX, .link = 1};
-	router_route_add(&prefix, 1, ROUTE_FIRST_HOP, &hop, ROUTER_NEW);
+	router_route_add(&prefix, 1, ROUTE_FIRST_HOP, &hop, 0, ROUTER_NEW);
 }
 
 void cost_open_router(void)

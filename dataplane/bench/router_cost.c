@@ -80,7 +80,7 @@ static void tell(const char *how, uint32_t routes, unsigned shift)
 		memcpy(prefix.address.bytes, &address, sizeof(address));
 		hop.paths[0] = (struct router_path){
 			.gateway = {{10, 0, 1, (uint8_t)((i + shift) % HOPS)}}, .bound = UINT32_MAX, .link = 1};
-		router_route_add(&prefix, 1, ROUTE_FIRST_HOP, &hop, ROUTER_NEW);
+		router_route_add(&prefix, 1, ROUTE_FIRST_HOP, &hop, 0, ROUTER_NEW);
 	}
 	printf("%-44s %6.2f s for %" PRIu32 "\n", how, (double)(rte_rdtsc() - began) / rte_get_tsc_hz(), routes);
 }

@@ -102,6 +102,8 @@ enum router_verdict router_check(const uint8_t *frame, uint32_t size, uint32_t l
 
 	if (size < layer2)
 		return ROUTER_DROP_short;
+	if (mac & ROUTER_MAC_DOWN)
+		return ROUTER_DROP_down;
 	destination = plain_word(frame, 0) & PLAIN_MAC;
 	if (destination & 1) /* the group bit: multicast and broadcast */
 		return ROUTER_KERNEL_NEIGHBOURS;

@@ -17,6 +17,7 @@
 /* Why a router drops a frame, each with a counter of this name (drop_...). */
 #define ROUTER_DROPS(X)                                                                       \
 	X(short)     /* it ends within a header */                                            \
+	X(down)	     /* the port is down in the router's namespace */                         \
 	X(station)   /* its MAC address is another's */                                       \
 	X(version)   /* the header is of another version than the type says */                \
 	X(length)    /* longer than the frame, or than its own header says */                 \
@@ -57,6 +58,9 @@ static inline uint64_t router_mac(const void *address)
 	return mac;
 }
 
+/* Above a link's MAC address: the link is down, so no frame has it. */
+#define ROUTER_MAC_DOWN (UINT64_C(1) << 48)
+
 /* Of IPv6 (RFC 4291, 2.5.6). */
 static inline bool router_link_local(const uint8_t *address)
 {
@@ -65,8 +69,9 @@ static inline bool router_link_local(const uint8_t *address)
 
 /*
  * `size` bytes of the frame are in one piece, `length` are there in all, `layer2` of them before the IP header: the
- * Ethernet header, and a tag that the caller has looked at.  `mac` is the link's.  ROUTER_IPV4 and
- * ROUTER_IPV6 say that the whole header is in that piece, and what it says of lengths and addresses holds.
+ * Ethernet header, and a tag that the caller has looked at.  `mac` is the link's, or ROUTER_MAC_DOWN beside it.
+ * ROUTER_IPV4 and ROUTER_IPV6 say that the whole header is in that piece, and what it says of lengths and addresses
+ * holds.
  */
 enum router_verdict router_check(const uint8_t *frame, uint32_t size, uint32_t length, uint32_t layer2, uint64_t mac);
 

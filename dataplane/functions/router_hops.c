@@ -34,6 +34,7 @@ struct key {
 struct neighbour {
 	struct key key;
 	uint32_t references; /* of next hops */
+	uint32_t told;	     /* in which telling of all neighbours it was seen last */
 	bool known;	     /* by the kernel */
 };
 
@@ -46,6 +47,7 @@ static struct rte_hash *by_address;
 static struct neighbour *neighbours;
 static int32_t going[GOING]; /* positions that a reader may still have */
 static unsigned nb_going;
+static uint32_t telling;
 
 /* ------- neighbours ------- */
 
@@ -116,8 +118,24 @@ void router_neighbour_set(uint8_t link, uint8_t family, const struct router_addr
 		return;
 	}
 	neighbours[position].known = station != 0;
+	neighbours[position].told = telling;
 	atomic_store(&router_table.stations[position], station);
 	forget_unless_used(position);
+}
+
+void router_neighbours_begin(void)
+{
+	telling++;
+}
+
+void router_neighbours_end(void)
+{
+	for (uint32_t position = 0; position < nb_positions; position++)
+		if (neighbours[position].known && neighbours[position].told != telling) {
+			neighbours[position].known = false;
+			atomic_store(&router_table.stations[position], 0);
+			forget_unless_used((int32_t)position);
+		}
 }
 
 bool router_neighbour_get(uint32_t number, struct router_neighbour *neighbour)

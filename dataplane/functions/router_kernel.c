@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <errno.h>
 #include <linux/neighbour.h>
+#include <linux/nexthop.h>
 #include <linux/rtnetlink.h>
 #include <net/if.h>
 #include <string.h>
@@ -100,7 +101,7 @@ struct told {
 	struct router_prefix prefix;
 	struct router_hop hop;
 	uint32_t weights[ROUTER_PATHS];
-	uint32_t table, metric;
+	uint32_t table, metric, object;
 	bool strange; /* it has something that the fast path does not do */
 };
 
@@ -196,6 +197,9 @@ static bool read_route(const struct router_kernel *kernel, const struct nlmsghdr
 		case RTA_MULTIPATH:
 			multipath = attribute;
 			break;
+		case RTA_NH_ID: /* what it stands for is told beside it */
+			told->object = router_number(attribute);
+			break;
 		case RTA_VIA:
 		case RTA_ENCAP:
 		case RTA_METRICS: /* among them an MTU of its own */
@@ -256,7 +260,27 @@ static void take_route(struct router_kernel *kernel, const struct nlmsghdr *mess
 		news = ROUTER_TOLD;
 	else if ((message->nlmsg_flags & NLM_F_APPEND) && told.prefix.family == ROUTER_4)
 		news = ROUTER_BEHIND; /* in IPv6 it comes with all paths */
-	router_route_add(&told.prefix, rank, what_of(route, &told), &told.hop, news);
+	router_route_add(&told.prefix, rank, what_of(route, &told), &told.hop, told.object, news);
+}
+
+/* ------- next hops that are objects of their own ------- */
+
+/*
+ * What becomes of a route is told when its object is given another content, and of IPv6 when it is gone; not when it is
+ * gone in IPv4, and not when a group has lost a member.  Flags are those of who has asked the kernel for it.
+ */
+static void take_object(struct router_kernel *kernel, const struct nlmsghdr *message)
+{
+	const struct nlattr *attribute;
+
+	if (mnl_nlmsg_get_payload_len(message) < sizeof(struct nhmsg) ||
+	    (message->nlmsg_type == RTM_NEWNEXTHOP && (message->nlmsg_flags & (NLM_F_EXCL | NLM_F_REPLACE))))
+		return;
+	mnl_attr_for_each(attribute, message, sizeof(struct nhmsg))
+	{
+		if (mnl_attr_get_type(attribute) == NHA_ID)
+			kernel->again |= router_routes_lead_by(router_number(attribute));
+	}
 }
 
 /* ------- questions and news ------- */
@@ -284,8 +308,10 @@ static void told_all(struct router_kernel *kernel, const struct nlmsghdr *messag
 {
 	if (message->nlmsg_seq != kernel->sequence || kernel->asking == QUESTIONS)
 		return;
-	if (++kernel->asking == QUESTIONS && !kernel->again)
+	if (++kernel->asking == QUESTIONS && !kernel->again) {
 		router_routes_end();
+		router_neighbours_end();
+	}
 	ask_next(kernel);
 }
 
@@ -313,6 +339,10 @@ static void take(struct router_kernel *kernel, const struct nlmsghdr *message)
 	case RTM_NEWROUTE:
 	case RTM_DELROUTE:
 		take_route(kernel, message);
+		break;
+	case RTM_NEWNEXTHOP:
+	case RTM_DELNEXTHOP:
+		take_object(kernel, message);
 		break;
 	}
 }
@@ -372,6 +402,7 @@ int router_kernel_ask(struct router_kernel *kernel)
 	kernel->nb_asked++;
 	kernel->asking = 0;
 	router_routes_begin();
+	router_neighbours_begin();
 	ask_next(kernel);
 	return -1;
 }
@@ -390,7 +421,7 @@ int router_kernel_open(struct router_kernel *kernel, const unsigned interfaces[R
 {
 	const unsigned groups = RTMGRP_LINK | RTMGRP_NEIGH | RTMGRP_IPV4_ROUTE | RTMGRP_IPV6_ROUTE |
 				RTMGRP_IPV4_IFADDR | RTMGRP_IPV6_IFADDR;
-	const int room = ROOM;
+	const int room = ROOM, objects = RTNLGRP_NEXTHOP;
 
 	*kernel = (struct router_kernel){.asking = QUESTIONS, .again = true};
 	memcpy(kernel->interfaces, interfaces, ROUTER_PORTS * sizeof(interfaces[0]));
@@ -400,6 +431,8 @@ int router_kernel_open(struct router_kernel *kernel, const unsigned interfaces[R
 		return -errno;
 	}
 	setsockopt(router_kernel_fd(kernel), SOL_SOCKET, SO_RCVBUF, &room, sizeof(room));
+	/* A kernel before 5.3 has none. */
+	(void)mnl_socket_setsockopt(kernel->socket, NETLINK_ADD_MEMBERSHIP, (void *)&objects, sizeof(objects));
 	return 0;
 }
 

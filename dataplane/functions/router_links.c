@@ -103,9 +103,11 @@ void router_link_take(struct router_kernel *kernel, const struct nlmsghdr *messa
 	struct vlan vlan = {.protocol = RTE_BE16(RTE_ETHER_TYPE_VLAN)};
 	const struct nlattr *attribute, *mtu = NULL, *mac = NULL;
 	unsigned number;
+	bool up;
 
 	if (mnl_nlmsg_get_payload_len(message) < sizeof(*header))
 		return;
+	up = (header->ifi_flags & IFF_UP) != 0;
 	kernel->again |= (message->nlmsg_flags & NLM_F_MULTI) == 0; /* nobody has asked, so it has changed */
 	number = router_link_of(kernel, (unsigned)header->ifi_index);
 	mnl_attr_for_each(attribute, message, sizeof(*header))
@@ -129,12 +131,13 @@ void router_link_take(struct router_kernel *kernel, const struct nlmsghdr *messa
 		forget_link(kernel, number);
 		if (message->nlmsg_type != RTM_NEWLINK || header->ifi_index <= 0)
 			return;
-		number = make_link(kernel, (unsigned)header->ifi_index, &vlan, (header->ifi_flags & IFF_UP) != 0);
+		number = make_link(kernel, (unsigned)header->ifi_index, &vlan, up);
 	}
 	if (number == ROUTER_LINKS)
 		return;
 	if (mtu != NULL)
 		atomic_store(&router_table.links[number].mtu, router_number(mtu));
 	if (mac != NULL && mnl_attr_get_payload_len(mac) == RTE_ETHER_ADDR_LEN)
-		atomic_store(&router_table.links[number].mac, router_mac(mnl_attr_get_payload(mac)));
+		atomic_store(&router_table.links[number].mac,
+			     router_mac(mnl_attr_get_payload(mac)) | (up ? 0 : ROUTER_MAC_DOWN));
 }

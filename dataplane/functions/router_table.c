@@ -31,6 +31,7 @@ enum {
 	DIRECT = 24,   /* bits of a prefix that needs no group */
 	/* What DPDK sets aside for each prefix of 48 bits, also where it shares its groups with others. */
 	GROUPS6 = (48 - DIRECT) / 8,
+	OBJECTS = 1 << 12, /* counts of routes, by the object that they lead by: some share one */
 };
 
 struct route {
@@ -39,6 +40,7 @@ struct route {
 	bool beside;   /* there are, or may be, others to the same prefix */
 	uint32_t told; /* in which telling of all routes it was seen last */
 	uint32_t what;
+	uint32_t object; /* 0: none */
 	uint64_t rank;
 };
 
@@ -50,6 +52,7 @@ static uint32_t telling;
 static bool grouped; /* a group may have been freed since the last grace period, which readers still see */
 static bool overfull[ROUTER_FAMILIES]; /* in this telling */
 static uint64_t nb_routes[ROUTER_FAMILIES], nb_refused[ROUTER_FAMILIES];
+static uint32_t nb_of_object[OBJECTS];
 
 struct router_table router_table = {.lock = PTHREAD_MUTEX_INITIALIZER};
 
@@ -100,6 +103,7 @@ void router_table_close(void)
 	fib4 = NULL;
 	fib6 = NULL;
 	memset(nb_routes, 0, sizeof(nb_routes));
+	memset(nb_of_object, 0, sizeof(nb_of_object));
 	memset(router_table.links, 0, sizeof(router_table.links));
 	memset(router_table.vlans, 0, sizeof(router_table.vlans));
 }
@@ -193,8 +197,21 @@ static void fib_remove(const struct router_prefix *prefix)
 		rte_fib6_delete(fib6, ADDRESS6(&prefix->address), prefix->length);
 }
 
+static void set_object(struct route *route, uint32_t object)
+{
+	nb_of_object[route->object % OBJECTS] -= route->object != 0;
+	nb_of_object[object % OBJECTS] += object != 0;
+	route->object = object;
+}
+
+bool router_routes_lead_by(uint32_t object)
+{
+	return nb_of_object[object % OBJECTS] > 0;
+}
+
 static void drop_route(struct route *route)
 {
+	set_object(route, 0);
 	fib_remove(&route->prefix);
 	router_hop_put(route->what);
 	nb_routes[route->prefix.family]--;
@@ -225,7 +242,7 @@ static void lead(struct route *route, uint32_t what)
 	router_hop_put(before);
 }
 
-static void add_new(const struct router_prefix *prefix, uint64_t rank, uint32_t what)
+static void add_new(const struct router_prefix *prefix, uint64_t rank, uint32_t what, uint32_t object)
 {
 	struct route *route = malloc(sizeof(*route)), **place;
 
@@ -236,6 +253,7 @@ static void add_new(const struct router_prefix *prefix, uint64_t rank, uint32_t 
 		return;
 	}
 	*route = (struct route){.prefix = *prefix, .rank = rank, .what = what, .told = telling};
+	set_object(route, object);
 	place = place_of(prefix);
 	*place = route;
 	TAILQ_INSERT_TAIL(&routes[prefix->family], route, link);
@@ -243,7 +261,7 @@ static void add_new(const struct router_prefix *prefix, uint64_t rank, uint32_t 
 }
 
 void router_route_add(const struct router_prefix *prefix, uint64_t rank, unsigned what, const struct router_hop *hop,
-		      enum router_news news)
+		      uint32_t object, enum router_news news)
 {
 	struct route **place = place_of(prefix), *route = place == NULL ? NULL : *place;
 	bool told = route != NULL && route->told == telling;
@@ -255,12 +273,13 @@ void router_route_add(const struct router_prefix *prefix, uint64_t rank, unsigne
 	if (what == ROUTE_FIRST_HOP)
 		what = router_hop_get(hop);
 	if (route == NULL) {
-		add_new(prefix, rank, what);
+		add_new(prefix, rank, what, object);
 		return;
 	}
 	route->beside = news == ROUTER_BEHIND || (told && (route->beside || rank < route->rank));
 	route->rank = rank;
 	route->told = telling;
+	set_object(route, object);
 	lead(route, what);
 }
 
@@ -276,6 +295,7 @@ bool router_route_remove(const struct router_prefix *prefix, uint64_t rank, unsi
 		drop_route(route);
 		return !router_table.kernel[prefix->family];
 	}
+	set_object(route, 0);
 	lead(route, ROUTE_KERNEL);
 	route->rank = UINT64_MAX; /* whatever is told of the prefix next is better */
 	return false;

@@ -78,7 +78,7 @@ struct router_ways {
 
 /* An interface of the kernel's.  Once one is there, its port and VLAN stay, as routes may lead to it. */
 struct router_link {
-	_Atomic uint64_t mac;
+	_Atomic uint64_t mac; /* and ROUTER_MAC_DOWN */
 	_Atomic uint32_t mtu; /* bytes of an IP packet */
 	uint16_t vlan;	      /* in network order; 0: untagged */
 	uint8_t port;
@@ -121,9 +121,12 @@ enum router_news {
 };
 
 /* A route.  Of those to a prefix the first of the lowest rank counts.  `what` is one of the values above, or
- * ROUTE_FIRST_HOP with the hop. */
+ * ROUTE_FIRST_HOP with the hop.  `object` is the kernel's own (`ip nexthop`) that the route leads by; 0: none. */
 void router_route_add(const struct router_prefix *prefix, uint64_t rank, unsigned what, const struct router_hop *hop,
-		      enum router_news news);
+		      uint32_t object, enum router_news news);
+
+/* Whether a route may lead by that object; false: none does. */
+bool router_routes_lead_by(uint32_t object);
 
 /* So many paths of a route are gone.  Returns false where the kernel has to be asked for all routes again, since
  * another one may have come to light. */
@@ -132,6 +135,10 @@ bool router_route_remove(const struct router_prefix *prefix, uint64_t rank, unsi
 /* All routes will be told again; those that are not, until _end(), are gone. */
 void router_routes_begin(void);
 void router_routes_end(void);
+
+/* The same of neighbours. */
+void router_neighbours_begin(void);
+void router_neighbours_end(void);
 
 /* What is known of a neighbour: a MAC address and flags, or 0: that it cannot be used. */
 void router_neighbour_set(uint8_t link, uint8_t family, const struct router_address *address, uint64_t station);

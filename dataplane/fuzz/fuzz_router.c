@@ -56,20 +56,20 @@ static void fill_table(void)
 			router_neighbour_set(!port, family, &gateway, router_mac(own) | ROUTER_STATION_USABLE);
 			prefix.length = port == 0 ? 0 : 8;
 			prefix.address.bytes[0] = port == 0 ? 0 : 32;
-			router_route_add(&prefix, 1, ROUTE_FIRST_HOP, &hop, ROUTER_NEW);
+			router_route_add(&prefix, 1, ROUTE_FIRST_HOP, &hop, 0, ROUTER_NEW);
 		}
 		hop.paths[0].link = ROUTER_PORTS;
 		router_neighbour_set(ROUTER_PORTS, family, &gateway, router_mac(own) | ROUTER_STATION_USABLE);
 		prefix.address.bytes[0] = 36;
-		router_route_add(&prefix, 1, ROUTE_FIRST_HOP, &hop, ROUTER_NEW);
+		router_route_add(&prefix, 1, ROUTE_FIRST_HOP, &hop, 0, ROUTER_NEW);
 		hop.paths[0].link = 0;
 		prefix.address.bytes[0] = 33;
-		router_route_add(&prefix, 1, ROUTE_BLACKHOLE, NULL, ROUTER_NEW);
+		router_route_add(&prefix, 1, ROUTE_BLACKHOLE, NULL, 0, ROUTER_NEW);
 		prefix.address.bytes[0] = 34;
-		router_route_add(&prefix, 1, ROUTE_ITSELF, NULL, ROUTER_NEW);
+		router_route_add(&prefix, 1, ROUTE_ITSELF, NULL, 0, ROUTER_NEW);
 		hop.paths[0].connected = true;
 		prefix.address.bytes[0] = 35;
-		router_route_add(&prefix, 1, ROUTE_FIRST_HOP, &hop, ROUTER_NEW);
+		router_route_add(&prefix, 1, ROUTE_FIRST_HOP, &hop, 0, ROUTER_NEW);
 	}
 }
 

@@ -8,6 +8,7 @@
 #include "test/start_dpdk.h"
 
 #include <linux/neighbour.h>
+#include <linux/nexthop.h>
 #include <linux/rtnetlink.h>
 #include <net/if.h>
 #include <stdlib.h>
@@ -33,6 +34,7 @@ static struct {
 static unsigned nb_kept;
 static bool kernel_full;
 static unsigned nb_prompts;
+static uint32_t object; /* that the next routes lead by; 0: none */
 
 /* ------- the kernel ------- */
 
@@ -152,6 +154,40 @@ static void own6(const uint8_t address[16])
 	router_kernel_take(&kernel, header, header->nlmsg_len);
 }
 
+/* Tell of a port's own interface. */
+static void port_link(unsigned port, unsigned flags)
+{
+	struct message message;
+	struct nlmsghdr *header = begin(&message, RTM_NEWLINK, 0);
+	struct ifinfomsg *link = mnl_nlmsg_put_extra_header(header, sizeof(*link));
+
+	link->ifi_index = INTERFACE + (int)port;
+	link->ifi_flags = flags;
+	mnl_attr_put(header, IFLA_ADDRESS, 6, (const uint8_t[]){2, 0, 0, 0, 0, 1});
+	router_kernel_take(&kernel, header, header->nlmsg_len);
+}
+
+/* Tell of a next hop that is an object of its own. */
+static void next_hop_object(uint16_t type, uint16_t flags, uint32_t number)
+{
+	struct message message;
+	struct nlmsghdr *header = begin(&message, type, flags);
+
+	mnl_nlmsg_put_extra_header(header, sizeof(struct nhmsg));
+	mnl_attr_put_u32(header, NHA_ID, number);
+	router_kernel_take(&kernel, header, header->nlmsg_len);
+}
+
+/* The kernel has told all that it was asked for. */
+static void told_all(void)
+{
+	struct message message;
+	struct nlmsghdr *header = begin(&message, NLMSG_DONE, NLM_F_MULTI);
+
+	header->nlmsg_seq = kernel.sequence;
+	router_kernel_take(&kernel, header, header->nlmsg_len);
+}
+
 /* Tell of the VLAN interface INTERFACE + `number` of port 1; `type` RTM_DELLINK: it is gone. */
 static void vlan_link(uint16_t type, unsigned number, uint16_t vlan)
 {
@@ -197,6 +233,8 @@ static void route4(uint16_t type, uint16_t flags, uint32_t prefix, uint8_t lengt
 		mnl_attr_put_u32(header, RTA_DST, htonl(prefix));
 	if (metric != 0)
 		mnl_attr_put_u32(header, RTA_PRIORITY, metric);
+	if (object != 0)
+		mnl_attr_put_u32(header, RTA_NH_ID, object);
 	if (nb_vias == 1) {
 		mnl_attr_put_u32(header, RTA_OIF, INTERFACE + vias[0].port);
 		if (vias[0].gateway != 0)
@@ -357,6 +395,7 @@ static int start(void **state)
 	nb_kept = 0;
 	kernel_full = false;
 	nb_prompts = 0;
+	object = 0;
 	/* 10.0.0.0/24 at port 0, 10.0.1.0/24 at port 1, each with a neighbour .2 */
 	for (unsigned port = 0; port < ROUTER_PORTS; port++) {
 		add4(0x0a000000 + (port << 8), 24, 0, port);
@@ -769,6 +808,70 @@ static void routes_that_are_told_no_more_are_gone(void **state)
 	expect_kernel(ROUTER_OTHERS, 0);
 }
 
+/* The news that they are gone may have been lost. */
+static void neighbours_that_are_told_no_more_are_gone(void **state)
+{
+	kernel.again = true;
+	assert_int_equal(router_kernel_ask(&kernel), -1);
+	told_all(); /* links */
+	neighbour4(0x0a000002, 0, 2, NUD_REACHABLE);
+	told_all();
+	for (unsigned port = 0; port < ROUTER_PORTS; port++)
+		add4(0x0a000000 + (port << 8), 24, 0, port);
+	told_all();
+	expect_left(pass(udp4(0x0a000002, 0x0a000102, 1, 64), 0), 3, 63);
+	told_all();
+	assert_true(router_kernel_complete(&kernel));
+	expect_left(pass(udp4(0x0a000102, 0x0a000002, 1, 64), 1), 2, 63);
+	assert_null(pass(udp4(0x0a000002, 0x0a000102, 1, 64), 0));
+	expect_kernel(ROUTER_OTHERS, 0);
+}
+
+static void routes_are_asked_for_again_when_their_object_is_gone(void **state)
+{
+	enum { HOP = 5, GROUP };
+
+	object = HOP;
+	add4(0xc0000200, 24, 0x0a000102, 1);
+	object = GROUP;
+	route4(RTM_NEWROUTE, NLM_F_CREATE, 0xc0000300, 24, 0, RTN_BLACKHOLE, NULL, 0);
+	/* Of what is given another content routes are told by themselves, and nobody leads by others. */
+	next_hop_object(RTM_NEWNEXTHOP, NLM_F_CREATE | NLM_F_REPLACE, HOP);
+	next_hop_object(RTM_DELNEXTHOP, 0, HOP + 2);
+	assert_false(kernel.again);
+	next_hop_object(RTM_NEWNEXTHOP, 0, GROUP); /* it has lost a member */
+	assert_true(kernel.again);
+	kernel.again = false;
+	next_hop_object(RTM_DELNEXTHOP, 0, HOP);
+	assert_true(kernel.again);
+	kernel.again = false;
+	object = 0;
+	add4(0xc0000200, 24, 0x0a000102, 1);
+	route4(RTM_DELROUTE, 0, 0xc0000300, 24, 0, RTN_BLACKHOLE, NULL, 0);
+	next_hop_object(RTM_DELNEXTHOP, 0, HOP);
+	next_hop_object(RTM_DELNEXTHOP, 0, GROUP);
+	assert_false(kernel.again);
+}
+
+static void a_port_that_is_down_takes_nothing(void **state)
+{
+	const uint64_t before = counter(0, "drop_down");
+	struct frame frame;
+
+	port_link(0, 0);
+	assert_true(kernel.again);
+	assert_null(pass(udp4(0x0a000002, 0x0a000102, 1, 64), 0));
+	frame_macs(&frame, 1, 2);
+	memset(frame.bytes, 0xff, 6);
+	frame_add16(&frame, 0x0806);
+	assert_null(pass(mbuf_of(&frame), 0));
+	assert_int_equal(nb_kept, 0);
+	assert_int_equal(counter(0, "drop_down"), before + 2);
+	expect_left(pass(udp4(0x0a000102, 0x0a000002, 1, 64), 1), 2, 63); /* the route to it goes by itself */
+	port_link(0, IFF_UP);
+	expect_left(pass(udp4(0x0a000002, 0x0a000102, 1, 64), 0), 3, 63);
+}
+
 static void what_the_kernel_sends_leaves(void **state)
 {
 	struct rte_mbuf *burst[FUNCTION_ROOM], *mbuf = udp4(1, 2, 3, 64);
@@ -885,6 +988,9 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test_setup_teardown(forwards_to_a_neighbour, start, end),
 		cmocka_unit_test_setup_teardown(vlans_of_a_port_are_links, start, end),
+		cmocka_unit_test_setup_teardown(a_port_that_is_down_takes_nothing, start, end),
+		cmocka_unit_test_setup_teardown(neighbours_that_are_told_no_more_are_gone, start, end),
+		cmocka_unit_test_setup_teardown(routes_are_asked_for_again_when_their_object_is_gone, start, end),
 		cmocka_unit_test_setup_teardown(forwards_ipv6, start, end),
 		cmocka_unit_test_setup_teardown(forwards_by_the_longest_prefix, start, end),
 		cmocka_unit_test_setup_teardown(what_came_in_goes_back_by_the_same_port, start, end),

@@ -147,6 +147,31 @@ def test_routes_change_while_frames_move(scene: Scene) -> None:
         wait_until(partial(left.says, far[version], "unreachable" if version == 6 else "Unreachable"))
 
 
+def test_next_hops_that_are_objects_are_followed(scene: Scene) -> None:
+    left, right, prefix, far = scene.left, scene.right, "203.0.113.0/24", "203.0.113.9"
+
+    def leads(*to: str) -> bool:
+        shown = json.loads(scene.command("function", "show", "edge", "--json", "--most", "1000").stdout)
+        return [each["to"] for each in shown["tables"]["ipv4_routes"]["rows"] if each["prefix"] == prefix] == [
+            [f"{hop} port1" for hop in to]
+        ] * bool(to)
+
+    right.run("ip", "address", "add", f"{far}/32", "dev", "lo")
+    nobody = f"198.18.{right.network}.99"
+    for number, hop in ((1, right.addresses[4]), (2, nobody)):
+        scene.within("ip", "nexthop", "add", "id", str(number), "via", hop, "dev", "port1")
+    scene.within("ip", "nexthop", "add", "id", "3", "group", "1/2")
+    scene.within("ip", "route", "add", prefix, "nhid", "3")
+    wait_until(partial(leads, right.addresses[4], nobody))
+    scene.within("ip", "nexthop", "delete", "id", "2")  # of which no route says anything
+    wait_until(partial(leads, right.addresses[4]))
+    left.ping_all(far)
+    scene.within("ip", "nexthop", "delete", "id", "1")
+    wait_until(leads)
+    wait_until(partial(left.says, far, "Unreachable"))
+    right.run("ip", "address", "delete", f"{far}/32", "dev", "lo")
+
+
 def test_thousands_of_routes_are_followed_without_a_lost_packet(scene: Scene, tmp_path: Path) -> None:
     left, right = scene.left, scene.right
 
@@ -265,6 +290,48 @@ def test_what_was_set_in_its_namespace_outlives_the_function(scene: Scene) -> No
     routes = scene.within("ip", "route")
     assert "203.0.113.0/24 " in routes and "192.0.2.0/24 " in routes and "198.51.100.0/24" not in routes
     left.ping_all("192.0.2.9")
+
+
+def test_a_change_that_cannot_be_made_leaves_the_network_as_it_was(scene: Scene) -> None:
+    left, right = scene.left, scene.right
+
+    def of_the_spec() -> str:
+        return scene.within("ip", "-6", "route", "show", "proto", "116")
+
+    before, taken = of_the_spec(), f"2001:db8:{right.network}::66"
+    scene.within("ip", "address", "add", f"{taken}/128", "dev", "lo")  # so the kernel refuses it as a next hop
+    try:
+        routes = f"{{'2001:db8:100::/48': '{right.addresses[6]}', '2001:db8:101::/48': '{taken}'}}"
+        refused = scene.command("apply", scene.command.spec(spec_of(left, right, routes)), status=1)
+        assert f"`ip route replace 2001:db8:101::/48 proto 116 nexthop via {taken} dev port1`: " in refused.stderr
+        assert of_the_spec() == before
+    finally:
+        scene.within("ip", "address", "delete", f"{taken}/128", "dev", "lo")
+    left.ping_all(right.addresses[6])
+
+
+def test_a_port_that_is_down_takes_nothing(scene: Scene) -> None:
+    left, right = scene.left, scene.right
+    left.ping_all(right.addresses[4])
+
+    def dropped() -> int:
+        shown = json.loads(scene.command("function", "show", "edge", "--json", "--most", "0").stdout)
+        return int(shown["counters"]["routed"][0].get("drop_down", 0))
+
+    def nothing_more_came() -> bool:
+        before = came()
+        return left.says(right.addresses[4], "0 received") and dropped() > 0 and came() == before
+
+    def came() -> str:
+        return right.run("nstat", "-asz", "IcmpInEchos")
+
+    scene.within("ip", "link", "set", "port0", "down")
+    wait_until(nothing_more_came)
+    scene.within("ip", "link", "set", "port0", "up")
+    # As Linux has it, IPv6 addresses and routes went with the port: a new instance is given those of the spec.
+    scene.command("function", "restart", "edge")
+    for version in (4, 6):
+        wait_until(partial(left.reaches, right.addresses[version]))
 
 
 @pytest.mark.requires_program("podman")
