@@ -64,6 +64,7 @@ from tailrace.spec.fragment import read_fragment
 from tailrace.spec.interface import VHOST_USER, passed_through
 from tailrace.state.launch import Launcher
 from tailrace.state.record import Domain, FilePath, MachineFile, Process, State
+from tailrace.state.room import Room
 
 _QEMU = "qemu-system-x86_64"
 _LIBVIRTS = Path("/var/lib/libvirt/qemu")
@@ -72,6 +73,8 @@ _UNITS = ("/lib/systemd/system", "/usr/lib/systemd/system")
 """Where units of packages are."""
 _START_SECONDS = 120.0
 """In which QEMU runs on a busy host; the first time, libvirt asks it what it can do."""
+_XML_GROWTH = 64 << 10
+"""By which the XML of a machine that runs may be longer than twice what libvirt was given."""
 _ANSWER_SECONDS = 5.0
 """In which a disk of Tailrace's own, that goes on from a file, has answered."""
 _SYSTEM_MIB = 128
@@ -249,7 +252,7 @@ class InMachine(Starter):
             for uri in filter(passed_through, instance.interfaces):
                 take_device(launcher.state, instance.name, uri.removeprefix("pci:"), user, connection)
             if isinstance(instance.origin, Arrival):
-                xml = _arrive(instance.origin, setting)
+                xml = _arrive(launcher, instance.name, instance.origin, setting)
             elif instance.origin is not None:
                 xml = _restore(connection, launcher, instance, instance.origin, setting)
             else:
@@ -269,14 +272,13 @@ class InMachine(Starter):
         process = identify(pid)
         if process is None:
             raise launcher.failure(instance.name, f"{instance.name} has ended at its start")
-        _as_started(launcher.logs, instance.name).write_text(xml)
+        if not isinstance(instance.origin, Arrival):
+            _as_started(launcher.logs, instance.name).write_text(xml)
         recorded = Process(instance.name, process.pid, process.start, _QEMU, runtime=self.name, outside=name)
         launcher.state.add(recorded)
         _note_network(launcher, instance)
         if isinstance(instance.origin, Arrival):
             launcher.state.keep_change()  # it goes on once its chain leads to it
-            with launcher.log(instance.name).open("a") as said:
-                said.write(f"tailrace: {READY}\n")  # it has said so where it came from
         if launcher.tied:
             _tie(recorded, connection)
         return Started(recorded, how.notes)
@@ -383,14 +385,25 @@ def _restore(connection: Any, launcher: Launcher, instance: Instance, origin: Or
     return xml
 
 
-def _arrive(arrival: Arrival, setting: MachineSetting) -> str:
-    """Waits for a machine that comes from another node, and for its end there: it stands still. Returns it in XML."""
-    arrival.ready(transfer.domain_there(arrival.domain, setting), setting.name)
-    xml = str(transfer.await_arrival(setting.name, _sockets(setting), arrival.given_up).XMLDesc())
-    if not arrival.go.wait(transfer.GO_SECONDS):
-        raise Failure("the other node has not said that the machine has ended there; it is not wanted twice")
-    if arrival.cut_off():
-        raise Failure("the switch here has ended before the machine went on: the next one could not serve it")
+def _arrive(launcher: Launcher, name: str, arrival: Arrival, setting: MachineSetting) -> str:
+    """Waits for a machine that comes from another node, and for its end there: it stands still. Returns it in XML,
+    which is kept as that of one that was started. A disk that is full when it has ended there does not lose it: what is
+    written then has been written before, or has room. Raises Failure."""
+    domain, path = transfer.domain_there(arrival.domain, setting), launcher.log(name)
+    try:
+        # It has said so where it came from. As virtlogd makes it.
+        with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600), "w") as log:
+            log.write(f"tailrace: {READY}\n")
+        with Room(launcher.logs, 2 * len(domain) + _XML_GROWTH) as room:
+            arrival.ready(domain, setting.name)
+            xml = str(transfer.await_arrival(setting.name, _sockets(setting), arrival.given_up).XMLDesc())
+            if not arrival.go.wait(transfer.GO_SECONDS):
+                raise Failure("the other node has not said that the machine has ended there; it is not wanted twice")
+            if arrival.cut_off():
+                raise Failure("the switch here has ended before the machine went on: the next one could not serve it")
+            room.write(_as_started(launcher.logs, name), xml)
+    except OSError as error:
+        raise Failure(f"{error.filename or path}: {error.strerror}") from None
     return xml
 
 

@@ -73,11 +73,15 @@ def _reasons(name: str, source: Facts, target: Facts) -> _Found:
         said = "is no function of what is up here" if here is None else f"does not run here (it has {source.state})"
         yield "function", f"{name} {said}; expected one that runs"
     yield from _hosts(source, target)
+    yield from _disks(source, target)
     if here is not None:
         yield from _source(name, here, source)
     yield from _target(name, target)
-    yield from _versions(source, target)
-    yield from _processors(source, target, here)
+    if source.tailrace != target.tailrace:
+        yield "version", f"Tailrace is {source.tailrace} here and {target.tailrace} there; expected the same"
+    if source.acceleration and target.acceleration:  # else one has no such machine, which is a reason already
+        yield from _versions(source, target)
+        yield from _processors(source, target, here)
     if here is not None and there is not None:
         yield from _differing(name, here, there)
         yield from _room(here, there, target)
@@ -88,7 +92,12 @@ def _hosts(source: Facts, target: Facts) -> _Found:
         yield "host", f"{target.folder} is this very node; expected another one"
     elif source.host == target.host:
         yield "host", f"both nodes call their host {source.host}, and libvirt moves nothing to its own host; rename one"
-    if (source.boot, source.libvirt_uri) == (target.boot, target.libvirt_uri):
+    if target.sends_to == (source.boot, source.folder):
+        yield (
+            "host",
+            f"{target.host} sends a machine to this node at the moment, and does one thing at a time; wait for it",
+        )
+    if source.libvirt_uri and (source.boot, source.libvirt_uri) == (target.boot, target.libvirt_uri):
         yield "host", "both nodes have one libvirt; expected another host, or a libvirt of its own"
 
 
@@ -111,6 +120,17 @@ def _source(name: str, here: FunctionFacts, source: Facts) -> _Found:
             yield "device", f"{which} is of this host, and its state stays; remove it from `domain`"
 
 
+def _disks(source: Facts, target: Facts) -> _Found:
+    """Both write down who has the machine."""
+    for where, node in (("here", source), ("there", target)):
+        if node.disk_free is not None and node.disk_free < _DISK_BYTES:
+            left = f"{node.disk_free >> 10} KiB are free {where} on the disk of {node.folder}"
+            yield "storage", f"{left}; expected at least {_DISK_BYTES >> 20} MiB, for the records of a move"
+
+
+_DISK_BYTES = 2 << 20
+
+
 def _target(name: str, target: Facts) -> _Found:
     if target.function is None:
         yield "function", f"{name} is in no plan of {target.host}; apply a spec there that has it, with its chain"
@@ -121,8 +141,6 @@ def _target(name: str, target: Facts) -> _Found:
 
 
 def _versions(source: Facts, target: Facts) -> _Found:
-    if source.tailrace != target.tailrace:
-        yield "version", f"Tailrace is {source.tailrace} here and {target.tailrace} there; expected the same"
     for what, here, there in (("libvirt", source.libvirt, target.libvirt), ("QEMU", source.qemu, target.qemu)):
         if there < here:
             yield "version", f"{what} is {_shown(here)} here and {_shown(there)} there; expected none that is older"

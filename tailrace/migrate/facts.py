@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from functools import cache
 from pathlib import Path
 from typing import Any, Literal
@@ -17,7 +17,7 @@ from xml.etree import ElementTree
 from pydantic import TypeAdapter, ValidationError
 
 from tailrace import __version__
-from tailrace.errors import Mistake
+from tailrace.errors import Failure, Mistake
 from tailrace.functions.acceleration import acceleration
 from tailrace.functions.images import DEFAULT, machine_image
 from tailrace.functions.traits import read_traits
@@ -72,15 +72,16 @@ class Facts:
     """Of the function."""
     function: FunctionFacts | None
     tailrace: str
-    libvirt: int
-    """As libvirt has it: 9000000 is 9.0.0."""
-    qemu: int
-    acceleration: str
     cpu: str
     """The processor's name."""
     flags: tuple[str, ...]
     """What it can do, in the kernel's words."""
-    kinds: tuple[str, ...]
+    acceleration: str = ""
+    """What runs machines here; empty: it was not asked for what it has for machines, as the function is none."""
+    libvirt: int = 0
+    """As libvirt has it: 9000000 is 9.0.0."""
+    qemu: int = 0
+    kinds: tuple[str, ...] = ()
     """The kinds of machine that QEMU has here."""
     machine: str = ""
     """The kind of the one that runs."""
@@ -93,8 +94,12 @@ class Facts:
     memory_free: int = 0
     pages_free: int = 0
     """Huge pages of 2 MiB that nobody has taken, on the function's node."""
+    disk_free: int | None = None
+    """Bytes of the disk that the state folder is on; None: it has no bound."""
     nodes: Mapping[int, int] = field(default_factory=dict)
     """What a machine can have of each NUMA node's memory, in MiB, beside huge pages that are free."""
+    sends_to: tuple[str, str] | None = None
+    """The boot and the folder of the node to which it sends a machine at the moment."""
     moves: Mapping[str, bool] = field(default_factory=dict)
     """Of the last moves to here that have ended, each by its name: whether the machine came. One that came may have
     gone since; of one that is not named nothing is known."""
@@ -125,33 +130,50 @@ def facts_of(folder: Path, record: Record, name: str) -> Facts:
     """What the node of a state folder says of a function (or replica). Raises Failure, Mistake."""
     plan = Plan.read(record.plan)
     planned = next((each for each in plan.started if each.name == name), None)
-    tree, connection = Tree(), hypervisor.connect()
+    tree = Tree()
     state, outer = _run_state(State(folder, record), name) if planned is not None else ("absent", "")
     function = _function(plan, planned) if planned is not None else None
     base = hugepages.pool_of(function.node, kib=function.page_kib) if function is not None else hugepages.POOL
     cpu, flags = _processor(tree)
-    domain = ElementTree.fromstring(hypervisor.machine_xml(outer)) if outer else None
-    return Facts(
+    found = Facts(
         host=os.uname().nodename,
         boot=boot_id(),
         folder=str(folder),
         state=state,
         function=function,
         tailrace=__version__,
+        cpu=cpu,
+        flags=flags,
+        memory_free=_memory_free(tree),
+        pages_free=hugepages.pool(base).free,
+        disk_free=_disk_free(folder),
+        nodes=available_mib(tree),
+        moves=dict(record.moves),
+    )
+    if function is not None and function.runs != "machine":
+        return found
+    try:
+        return _with_machines(found, outer)
+    except (Failure, Mistake):
+        if function is not None:
+            raise
+        return found  # what it lacks for machines in general is not what was asked for
+
+
+def _with_machines(facts: Facts, outer: str) -> Facts:
+    """With what it has for machines, and of the one that libvirt knows by this name. Raises Failure, Mistake."""
+    connection = hypervisor.connect()
+    domain = ElementTree.fromstring(hypervisor.machine_xml(outer)) if outer else None
+    return replace(
+        facts,
         libvirt=int(connection.getLibVersion()),
         qemu=int(connection.getVersion()),
         acceleration=acceleration().kind,
-        cpu=cpu,
-        flags=flags,
         kinds=_kinds(connection.getCapabilities()),
         machine=_attribute(domain, "os/type", "machine"),
         cpu_mode=_attribute(domain, "cpu", "mode"),
         devices=bound_devices(domain) if domain is not None else (),
         libvirt_uri=str(connection.getURI()),
-        memory_free=_memory_free(tree),
-        pages_free=hugepages.pool(base).free,
-        nodes=available_mib(tree),
-        moves=dict(record.moves),
     )
 
 
@@ -250,3 +272,8 @@ def _memory_free(tree: Tree) -> int:
         if line.startswith("MemAvailable:"):
             return int(line.split()[1]) << 10
     return 0
+
+
+def _disk_free(folder: Path) -> int | None:
+    found = os.statvfs(folder)
+    return found.f_bavail * found.f_frsize if found.f_blocks else None  # a tmpfs of no size has none

@@ -49,6 +49,8 @@ _READY_SECONDS = 120.0
 """In which the other node has prepared the place; it may have another change to end first."""
 _DONE_SECONDS = 120.0
 """In which it forwards there, once it may go on."""
+_SAVES = 2
+"""Of the record, once a machine has ended here: they are not to find a disk full that has filled meanwhile."""
 _PARKED = "parked"
 """What is told of the frames that waited for a machine which has arrived, beside `COUNTED`."""
 STALLED_SECONDS = 60.0
@@ -280,6 +282,7 @@ def move(held: Held, name: str, host: str, limits: Limits, tell: Callable[[str],
                 closing(other.connect()) as forwarding,
                 other.libvirt(there) as (uri, memory_uri),
                 _parked(node.state, process, name) as parking,
+                node.state.room_kept(_SAVES),
             ):
                 tell(f"{name}: {host} prepares a place for it")
                 with _received(reception, parking, name, host):
@@ -292,7 +295,10 @@ def move(held: Held, name: str, host: str, limits: Limits, tell: Callable[[str],
                     forwarded = _forward(parking, forwarding, name)
                     tell(f"{name} is to go on at {host}")
                     _hand_over(node.state, process.name, name, host, going, reception)
-    lead_around(held)
+    try:
+        lead_around(held)
+    except TailraceError as error:
+        raise Failure(f"{name} has moved, and forwards at {host}; here its chain does not know yet: {error}") from None
     ended = time.monotonic()
     taken = reception.taken or {}
     return Moved(

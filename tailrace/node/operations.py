@@ -45,6 +45,8 @@ from tailrace.switch.confine import kept_user
 PlanMaker = Callable[[Plan | None], Plan]
 T = TypeVar("T")
 _TRIES = 5
+_SAVES = 12
+"""From when a machine has come from elsewhere until its change is made: of a record; few more than there are."""
 _LOGS, _LOGS_BYTES = 16, 4 * LOG_BYTES
 
 
@@ -588,7 +590,9 @@ def _apply(
         state.record.previous = previous
 
     try:
-        version = change_over(new, wanted, version, prepare=prepare, commit=commit)
+        # A machine that comes from elsewhere is nowhere else when a disk is found to be full that has filled meanwhile.
+        with state.room_kept(_SAVES if state.record.changing.move else 0):
+            version = change_over(new, wanted, version, prepare=prepare, commit=commit)
     except BaseException as error:
         if state.record.changing is not None:
             raise Failure(

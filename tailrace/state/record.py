@@ -7,6 +7,7 @@ replaced whole (write, rename), so a reader never sees half of one. Undoing goes
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import shutil
@@ -38,10 +39,13 @@ from tailrace.resources.ledger import remove_claim, unclaim_pages
 from tailrace.state.folder import ENVIRONMENT, no_folder, run_folder
 from tailrace.state.function_tracer import disarm_here
 from tailrace.state.ours import clear, clear_sockets, leave, mark, marked, take
+from tailrace.state.room import Room
 
 FORMAT = 1
 _MOST_MOVES = 64
 """That are remembered. Who asks does so within seconds, and what is not known is not started anew."""
+_GROWTH = 16 << 10
+"""By which a record may grow while room is kept for it."""
 
 
 @dataclass(frozen=True)
@@ -677,6 +681,8 @@ class State:
         """What was written last and is never altered in place, by its id: itself, and as JSON."""
         self.known = known
         self._taken = False
+        self._rooms: list[Room] = []
+        """For saves that a full disk would refuse otherwise."""
 
     # --- files -----------------------------------------------------------------------------------------------------
 
@@ -765,7 +771,7 @@ class State:
         if problem is None and thing in self.record.things:
             self.record.things.remove(thing)
             with suppress(Unwritable):
-                self.save()
+                self.save(rooms=False)
         return problem
 
     def undo_all(self) -> list[str]:
@@ -788,8 +794,24 @@ class State:
     def processes(self) -> list[Process]:
         return [thing for thing in self.record.things if isinstance(thing, Process)]
 
-    def save(self) -> None:
-        """Raises Unwritable; the record is then as it was. Raises Mistake where the folder is somebody else's."""
+    @contextmanager
+    def room_kept(self, saves: int) -> Iterator[None]:
+        """For the block, room for so many saves: those are made also where the disk is full by then. Raises
+        Unwritable."""
+        try:
+            try:
+                for _ in range(saves):
+                    self._rooms.append(Room(self.folder, (self.folder / "state.json").stat().st_size + _GROWTH))
+            except OSError as error:
+                raise self._unwritable(error) from None
+            yield
+        finally:
+            while self._rooms:
+                self._rooms.pop().close()
+
+    def save(self, *, rooms: bool = True) -> None:
+        """`rooms`: where there is no other, it takes one that is kept (`room_kept`). Raises Unwritable; the record is
+        then as it was. Raises Mistake where the folder is somebody else's."""
         record = self.record
         small = {
             "format": FORMAT,
@@ -817,18 +839,31 @@ class State:
             texts[key] = self._text(value, kept)
         texts["things"] = f"[{', '.join([self._text(thing, kept) for thing in record.things])}]"
         self._texts = kept
-        new = self.folder / "state.json.new"
+        # With an indent it takes five times as long, and with asdict() twice.
+        text = "{" + ", ".join(f'"{key}": {text}' for key, text in texts.items()) + "}\n"
         try:
             self._take()
-            # With an indent it takes five times as long, and with asdict() twice.
-            new.write_text("{" + ", ".join(f'"{key}": {text}' for key, text in texts.items()) + "}\n")
-            new.replace(self.folder / "state.json")
+            try:
+                self._new.write_text(text)
+            except OSError as error:
+                if not (rooms and self._rooms) or error.errno not in (errno.ENOSPC, errno.EDQUOT):
+                    raise
+                with self._rooms.pop() as room:
+                    room.write(self._new, text)
+            self._new.replace(self.folder / "state.json")
         except OSError as error:
             with suppress(OSError):  # half of one
-                new.unlink()
-            raise Unwritable(
-                f"{new}: {error.strerror}, so what is up cannot be recorded; make room there and try again"
-            ) from None
+                self._new.unlink()
+            raise self._unwritable(error) from None
+
+    @property
+    def _new(self) -> Path:
+        return self.folder / "state.json.new"
+
+    def _unwritable(self, error: OSError) -> Unwritable:
+        return Unwritable(
+            f"{self._new}: {error.strerror}, so what is up cannot be recorded; make room there and try again"
+        )
 
     def _text(self, value: object, kept: dict[int, tuple[object, str]]) -> str:
         """A thing or a plan as JSON, which is never altered in place."""

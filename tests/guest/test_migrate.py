@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import signal
 import subprocess
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -140,15 +142,44 @@ def test_a_full_disk_of_the_other_node_leaves_it_where_it_is(nodes: tuple[Node, 
     before = target.sockets()
     filler = fill(target.disk)
     try:
-        error = source("migrate", "first", target.state, status=1).stderr
+        error = source("migrate", "first", target.state, status=2).stderr
+        refused = json.loads(target("migrate", "first", source.state, "--dry-run", "--json", status=2).stdout)
     finally:
         filler.unlink()
-    assert str(target.disk) in error and "No space left on device" in error and "goes on here" in error
+    assert f"storage: 0 KiB are free there on the disk of {target.state}" in error, error
+    assert f"0 KiB are free here on the disk of {target.state}" in json.dumps(refused["reasons"])
     traffic.wait_from(nodes.index(source))
     assert nodes[place(nodes)] is source and target.machines() == {}
     frames = traffic.account()
     assert (frames.lost, frames.duplicate, frames.out_of_sequence) == (0, 0, 0), frames
     assert target.sockets() == before, "what was prepared there is undone"
+
+
+@pytest.mark.parametrize("whose", ["source", "target"])
+def test_a_disk_that_fills_while_memory_is_sent_loses_nothing(
+    nodes: tuple[Node, Node], traffic: Hub, whose: str
+) -> None:
+    source = nodes[place(nodes)]
+    target = next(each for each in nodes if each is not source)
+    traffic.wait_from(nodes.index(source))
+    moving = source.begin("migrate", "first", target.state, "--bandwidth", "64MiB")
+    (machine,) = source.copies()
+    assert moving.stdout is not None
+    assert any(STEPS["memory"] in line for line in moving.stdout), moving.communicate()
+    os.kill(machine, signal.SIGSTOP)
+    try:
+        assert running(source), "it has not been sent yet"
+        filler = fill((source if whose == "source" else target).disk)
+    finally:
+        os.kill(machine, signal.SIGCONT)
+    said = moving.communicate(timeout=60)
+    filler.unlink()
+    assert moving.returncode == 0, said
+    traffic.wait_from(nodes.index(target))
+    assert nodes[place(nodes)] is target and [len(each.copies()) for each in (source, target)] == [0, 1]
+    assert "function first: first (stopped)" in source("status").stdout
+    frames = traffic.account()
+    assert (frames.lost, frames.duplicate, frames.out_of_sequence) == (0, 0, 0), frames
 
 
 def test_a_host_is_drained(nodes: tuple[Node, Node], traffic: Hub) -> None:

@@ -20,9 +20,9 @@ def small_disk(place: Path, mebibytes: int) -> Iterator[Path]:
 
 
 def fill(disk: Path) -> Path:
-    """Leaves no room for anything; returns the file that has taken it."""
+    """Leaves no room for anything; returns the file that has taken it, also what another time has left."""
     filler = disk / "filler"
-    with filler.open("wb", buffering=0) as file, suppress(OSError):
+    with filler.open("ab", buffering=0) as file, suppress(OSError):
         while True:
-            file.write(bytes(1 << 16))
+            file.write(bytes(1 << 12))
     return filler

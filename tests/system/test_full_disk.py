@@ -19,6 +19,7 @@ from tailrace.measure.progress import Silent
 from tailrace.measure.session import Finished, Request, run_on_host
 from tailrace.results import load_run
 from tailrace.results.reserve import NAME
+from tailrace.state.record import Unwritable, hold, peek
 
 pytestmark = pytest.mark.requires_root
 
@@ -75,6 +76,24 @@ def test_a_node_is_taken_down_where_nothing_can_be_written(command: Command, dis
     assert "nothing of ours is left" in command("down").stdout
     assert not command.leftovers()
     command.state = kept
+
+
+def test_what_has_room_is_written_to_a_full_disk(disk: Path) -> None:
+    """And where there is none for it, that is said before."""
+    with hold(disk / "state") as state:
+        state.save()
+        with state.room_kept(2):
+            filler = fill(disk)
+            for stopped in (["fw"], ["fw", "nat"]):
+                state.record.stopped = stopped
+                state.save()
+                assert peek(state.folder).stopped == stopped
+                fill(disk)
+        fill(disk)
+        with pytest.raises(Unwritable, match=r"state\.json\.new: No space left on device"), state.room_kept(1):
+            pytest.fail("it has no room")
+        filler.unlink()
+        assert state.undo_all() == []
 
 
 def test_a_run_ends_in_order_with_the_room_that_it_has_kept(disk: Path, tmp_path: Path) -> None:

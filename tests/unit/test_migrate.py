@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import errno
+import os
 import threading
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
+from typing import NoReturn, cast
 from xml.etree import ElementTree
 
 import pytest
@@ -17,16 +20,19 @@ from tailrace.cli.options import ConnectionsOption
 from tailrace.errors import Failure, Mistake
 from tailrace.functions import machine, transfer
 from tailrace.functions.domain import Nic, domain_xml
+from tailrace.functions.program import READY
 from tailrace.functions.runtime import Arrival
 from tailrace.functions.transfer import Destination, Limits, Outgoing, Progress, await_arrival, domain_there
 from tailrace.migrate.checks import reasons, risks
-from tailrace.migrate.facts import Facts, FunctionFacts, as_data, bound_devices, read_facts
+from tailrace.migrate.facts import Facts, FunctionFacts, as_data, bound_devices, facts_of, read_facts
 from tailrace.node.difference import difference
 from tailrace.node.peer import Host, reached
 from tailrace.plan.make import make_plan
 from tailrace.resources.topology import Cpu
 from tailrace.spec.load import parse_spec
 from tailrace.spec.model import MOST_CONNECTIONS
+from tailrace.state.launch import Launcher
+from tailrace.state.record import Record
 
 CPUS = tuple(Cpu(number, core=number) for number in range(4))
 
@@ -120,6 +126,8 @@ TARGETS = [
         "node 1 there, and 254 MiB are free on that; 256 are needed",
     ),
     ({"pages_free": 3, "memory_free": 64 << 20}, "hugepages", "128 huge pages are needed; 3 are free"),
+    ({"sends_to": ("boot-1", "/run/tailrace")}, "host", "two sends a machine to this node at the moment"),
+    ({"disk_free": 12 << 10}, "storage", "12 KiB are free there on the disk of /run/tailrace; expected at least 2 MiB"),
 ]
 
 
@@ -356,15 +364,79 @@ def test_a_machine_whose_switch_ended_before_it_was_there_is_not_taken(monkeypat
         await_arrival("fw", (), lambda: "the switch here has ended")
 
 
-def test_a_machine_whose_switch_ended_before_it_went_on_is_not_taken(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(("runs", "name"), [("process", "fw"), ("machine", "nosuch"), ("machine", "fw")])
+def test_only_of_a_machine_is_it_needed_what_a_node_has_for_those(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, runs: str, name: str
+) -> None:
+    def missing() -> NoReturn:
+        raise Mistake("libvirt's binding for Python is missing")
+
+    monkeypatch.setattr("tailrace.migrate.facts.hypervisor.connect", missing)
+    text = f"functions: {{fw: {{kind: skeleton, runs: {runs}}}}}\nchains: {{v: [tester.a, fw, tester.b]}}"
+    record = Record("boot", plan=make_plan(parse_spec(text, "s"), cpus=CPUS, real_time=None).as_data(), complete=True)
+    if (runs, name) == ("machine", "fw"):
+        with pytest.raises(Mistake, match="libvirt's binding"):
+            facts_of(tmp_path, record, name)
+        return
+    facts = facts_of(tmp_path, record, name)
+    assert facts.acceleration == "" and risks(name, facts) == []
+    said = reasons(name, facts, replace(THERE, function=None))
+    assert {each.kind for each in said} == {"function", "version"}, said  # it is another version's
+    if runs == "process":
+        assert "fw lives in a process; only machines move" in [each.text for each in said]
+
+
+@pytest.fixture
+def arrival(monkeypatch: pytest.MonkeyPatch) -> Arrival:
+    """Of a machine that has ended where it came from."""
     monkeypatch.setattr(transfer, "domain_there", lambda _domain, _setting: "<domain/>")
     monkeypatch.setattr(transfer, "await_arrival", lambda *_: SimpleNamespace(XMLDesc=lambda: "<domain/>"))
     go = threading.Event()
     go.set()
-    arrival = Arrival("<domain/>", lambda _domain, _name: None, go, lambda: None, lambda: False, "move")
-    assert machine._arrive(arrival, SETTING) == "<domain/>"
+    return Arrival("<domain/>", lambda _domain, _name: None, go, lambda: None, lambda: False, "move")
+
+
+def arrive(folder: Path, arrival: Arrival) -> str:
+    launcher = SimpleNamespace(logs=folder, log=lambda name: folder / f"{name}.log")
+    return machine._arrive(cast(Launcher, launcher), "fw", arrival, SETTING)
+
+
+def test_a_machine_whose_switch_ended_before_it_went_on_is_not_taken(tmp_path: Path, arrival: Arrival) -> None:
+    assert arrive(tmp_path, arrival) == "<domain/>"
     with pytest.raises(Failure, match="the switch here has ended before the machine went on"):
-        machine._arrive(replace(arrival, cut_off=lambda: True), SETTING)
+        arrive(tmp_path, replace(arrival, cut_off=lambda: True))
+
+
+def test_a_disk_that_fills_before_a_machine_is_there_does_not_lose_it(
+    tmp_path: Path, arrival: Arrival, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(*_: object, **__: object) -> NoReturn:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), "/full")
+
+    def filled(_domain: str, _name: str) -> None:
+        monkeypatch.setattr(Path, "write_text", full)
+        monkeypatch.setattr(Path, "open", full)
+
+    arrive(tmp_path, replace(arrival, ready=filled))
+    monkeypatch.undo()
+    assert (tmp_path / "fw.xml").read_text() == "<domain/>" and READY in (tmp_path / "fw.log").read_text()
+
+
+def test_a_disk_that_is_full_is_named_before_a_machine_comes(
+    tmp_path: Path, arrival: Arrival, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(_file: int, _offset: int, _size: int) -> NoReturn:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(os, "posix_fallocate", full)
+    with pytest.raises(Failure, match=f"^{tmp_path}: No space left on device$"):
+        arrive(tmp_path, replace(arrival, ready=lambda _domain, _name: pytest.fail("it comes")))
+
+
+def test_a_node_without_room_for_records_cannot_give_a_machine_away() -> None:
+    ((kind, text),) = found(replace(HERE, disk_free=0))
+    assert kind == "storage" and "0 KiB are free here" in text
+    assert found(replace(HERE, disk_free=2 << 20)) == []
 
 
 def test_the_command_takes_as_many_connections_as_a_spec() -> None:

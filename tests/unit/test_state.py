@@ -48,10 +48,12 @@ from tailrace.state.record import (
     Record,
     State,
     Unreadable,
+    Unwritable,
     hold,
     holding,
     peek,
 )
+from tailrace.state.room import Room
 from tailrace.switch.confine import group_for, let_pass, user_for
 
 
@@ -117,6 +119,49 @@ def test_what_cannot_be_put_on_record_is_reported_and_undone_all_the_same(
     assert lower(folder).problems == []
     assert [Path(thing.path).exists() for thing in things] == [False, True]
     assert not folder.exists()
+
+
+def test_room_that_is_kept_is_for_saves_that_a_full_disk_refuses(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(_path: Path, _text: str) -> int:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    folder, thing = tmp_path / "state", FilePath(str(tmp_path / "a"))
+    with hold(folder) as state:
+        state.add(thing)
+        names = sorted(each.name for each in folder.iterdir())
+        with state.room_kept(1):
+            assert sorted(each.name for each in folder.iterdir()) == names, "nothing is left where it is killed"
+            state.record.stopped = ["fw"]
+            state.save()
+            monkeypatch.setattr(Path, "write_text", full)
+            state.undo(thing)
+            assert peek(folder).things == [thing], "what can be undone again takes none of it"
+            state.record.stopped = ["fw", "nat"]
+            state.save()
+            assert (peek(folder).stopped, peek(folder).things) == (["fw", "nat"], [])
+            with pytest.raises(Unwritable):
+                state.save()
+        with pytest.raises(Unwritable), state.room_kept(0):
+            state.save()
+        assert peek(folder).stopped == ["fw", "nat"]
+
+
+@pytest.mark.parametrize("lacks", ["open", "posix_fallocate"])
+def test_a_file_system_that_keeps_no_room_is_written_to_all_the_same(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, lacks: str
+) -> None:
+    def cannot(*_: object) -> int:
+        raise OSError(errno.EOPNOTSUPP, os.strerror(errno.EOPNOTSUPP))
+
+    with monkeypatch.context() as patched:
+        patched.setattr(os, lacks, cannot)
+        room = Room(tmp_path, 4096)
+    (tmp_path / "a").write_text("before")
+    with room:
+        room.write(tmp_path / "a", "after")
+    assert (tmp_path / "a").read_text() == "after"
 
 
 def test_no_folder_of_ours_stays_whichever_of_them_were_made(tmp_path: Path) -> None:
