@@ -22,7 +22,7 @@ from typing import Any
 
 from tailrace import __version__
 from tailrace.errors import ExitCode, Failure, Mistake, TailraceError
-from tailrace.process.control import Control, ControlError, ControlLost
+from tailrace.process.control import Control, ControlError, ControlLost, NoAnswer
 from tailrace.process.plain import MOST_ERROR, last_line, plain
 from tailrace.state.folder import IMAGES, LOOK, OPERATE
 
@@ -119,6 +119,8 @@ class Client:
                 lines = [plain(str(line), MOST_ERROR) for line in data.get("lines", [str(error)])]
                 ends = bool(data.get("service_ends"))
                 raise Said(lines, int(data.get("exit_status", 1)), service_ends=ends) from None
+            except NoAnswer as error:
+                raise Failure(f"{error} in time: the service is busy, or stands still") from None
             except ControlLost as error:
                 raise Failure(
                     f"{error}: the service has ended in the middle of {method}; what was up goes on, and "

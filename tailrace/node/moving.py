@@ -11,7 +11,7 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import closing, contextmanager, suppress
+from contextlib import ExitStack, closing, contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -77,11 +77,14 @@ class Unmovable(Mistake):
         return self._lines
 
 
-def facts(held: Held, name: str) -> dict[str, Any]:
-    """What this node says of itself and of a function. Raises Failure, Mistake."""
-    record = held.state().record
-    check_up(held.folder, record)
-    return as_data(facts_of(held.folder, record, name))
+def facts(folder: Path, name: str, beside: Beside) -> dict[str, Any]:
+    """What this node says of itself and of a function, whatever it does at the moment. Raises Failure, Mistake."""
+    record = peek(folder)
+    check_up(folder, record)
+    found = facts_of(folder, record, name)
+    if (to := beside.to) is not None:
+        found = replace(found, sends_to=(to.boot, to.folder))
+    return as_data(found)
 
 
 def propose(held: Held, name: str, host: str) -> list[dict[str, Any]]:
@@ -260,17 +263,30 @@ class _Reception:
             self.ended.set()
 
 
-def move(held: Held, name: str, host: str, limits: Limits, tell: Callable[[str], None]) -> Moved:
+@dataclass
+class Beside:
+    """What the service does beside a move."""
+
+    attend: Callable[[str, Callable[[], None]], None] = lambda _name, _changed: None
+    """Sees to others while the machine of this name is sent, and calls what it is given when the record may be another
+    by that."""
+    to: Facts | None = None
+    """Where a machine goes at the moment."""
+
+
+def move(held: Held, name: str, host: str, limits: Limits, tell: Callable[[str], None], beside: Beside) -> Moved:
     """Moves a machine to another node. Raises Unmovable, Failure, Interrupted: then it goes on here, unless they say
     otherwise."""
     began = time.monotonic()
     check_up(held.folder, held.state().record)  # before anybody else is asked
-    with _other(held.folder, host) as other, changing(held) as node:
+    with _other(held.folder, host) as other, changing(held) as node, ExitStack() as stack:
         there, found = _checked(held, name, other)
         if found:
             raise Unmovable(name, host, found)
         name, _ = only_one(node, name)
         process = running_process(node.state, name)
+        stack.callback(setattr, beside, "to", None)
+        beside.to = there
         limits = replace(limits, connections=limits.connections or node.plan.function(name).connections)
         with unplugged(node.state, process, node.plan.function(name).failover) as without:
             if without:
@@ -284,11 +300,19 @@ def move(held: Held, name: str, host: str, limits: Limits, tell: Callable[[str],
                 _parked(node.state, process, name) as parking,
                 node.state.room_kept(_SAVES),
             ):
+
+                def read_again() -> None:
+                    node.state.record = held.state().record
+
+                def keep() -> None:
+                    parking.keep()
+                    beside.attend(name, read_again)
+
                 tell(f"{name}: {host} prepares a place for it")
-                with _received(reception, parking, name, host):
+                with _received(reception, keep, name, host):
                     to = Destination(uri, reception.place["domain"], reception.place["name"], memory_uri)
                     sending = Outgoing(process.outside, process.pid, to, limits)
-                    _send(sending, reception, parking, name, host, tell)
+                    _send(sending, reception, keep, name, host, tell)
                 sent = time.monotonic()
                 with undisturbed():
                     tell(f"{name} has ended here; what came for it meanwhile is sent on to {host}")
@@ -353,17 +377,20 @@ def _forward(parking: Parking, to: Client, name: str) -> int:
 
 
 @contextmanager
-def _received(reception: _Reception, parking: Parking, name: str, host: str) -> Iterator[None]:
-    """Has the other node prepare the place, and undo that if the machine does not come."""
+def _received(reception: _Reception, keep: Callable[[], None], name: str, host: str) -> Iterator[None]:
+    """Has the other node prepare the place, and undo that if the machine does not come. `keep` is called meanwhile."""
     try:
         reception.begin()
         deadline = time.monotonic() + _READY_SECONDS
         while not reception.place:
-            parking.keep()
+            keep()
             if reception.ended.wait(_LOOK_SECONDS):
                 raise Failure(f"{host} does not take {name}: {reception.problem}; it goes on here")
             if time.monotonic() > deadline:
-                raise Failure(f"{host} has not prepared a place in {_READY_SECONDS:g} s; {name} goes on here")
+                raise Failure(
+                    f"{host} has not prepared a place in {_READY_SECONDS:g} s: something else may be at work there; "
+                    f"{name} goes on here"
+                )
         yield
     except BaseException as error:
         with undisturbed():
@@ -422,12 +449,12 @@ class _Watch:
 def _send(
     sending: Outgoing,
     reception: _Reception,
-    parking: Parking,
+    keep: Callable[[], None],
     name: str,
     host: str,
     tell: Callable[[str], None],
 ) -> None:
-    """Sends it, and says how far it is."""
+    """Sends it, and says how far it is. `keep` is called meanwhile."""
     watch = _Watch(sending)
     shown: Progress | None = None
     silent = still = False
@@ -439,7 +466,7 @@ def _send(
         try:
             if sending.ended.wait(_LOOK_SECONDS):
                 break
-            parking.keep()
+            keep()
             # Nobody wants it, or is there to receive it.
             watch.unwanted |= cancelled is not None or reception.ended.is_set()
             if (progress := watch.progress) is not None and progress is not shown:

@@ -627,13 +627,14 @@ class LedAround:
     """Replicas that were in standby, each with the one whose place it has."""
 
 
-def lead_around(held: Held) -> LedAround:
+def lead_around(held: Held, but: Collection[str] = ()) -> LedAround:
     """Has the switch use none of the functions (or replicas) that have ended and are not to be waited for: one in
     standby takes the place of each; their other replicas take their flows or, where the spec says `on_failure: bypass`,
-    their chains lead past them. Raises Failure."""
+    their chains lead past them. `but`: somebody else sees to these. Raises Failure."""
     state = held.state()
     plan = Plan.read(state.record.plan)
     alive = {process.name for process in state.processes() if process.id.alive()}
+    alive |= {_process_of(state, each) for each in but}
     if all(_process_of(state, each.name) in alive for each in plan.started):
         return LedAround()
     node = Node.of(state, plan, logs=state.logs, tied=False)

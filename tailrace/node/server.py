@@ -89,6 +89,8 @@ class Call:
     server: Server
     given_up: str | None = None
     """Why its client has cancelled it."""
+    begun: bool = False
+    """It does not wait for another any more."""
 
     @property
     def key(self) -> Any:

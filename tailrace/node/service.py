@@ -22,7 +22,7 @@ import socket
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, field
@@ -161,6 +161,8 @@ class Service:
         """What ran when it was last looked at, by name."""
         self._noticed: dict[str, ProcessId] = {}
         """What was found to have ended by itself, by name."""
+        self._unseen = threading.Event()
+        """Something has ended since that was last looked at."""
         self._restarts = Restarts()
         self._died: dict[str, float] = {}
         """When what is to be started again was found to have ended, by name."""
@@ -196,7 +198,10 @@ class Service:
         self._boots = Restarts()
         self._expected: tuple[str, threading.Event, moving.Receiving] | None = None
         """The machine that comes from another node, and what says that it has ended there."""
+        self._beside = moving.Beside(self._see_to_others)
         self._cpus = frozenset(os.sched_getaffinity(0))
+        self._waiting: dict[Call, Callable[[Answer | BaseException], None]] = {}
+        """Calls that wait for another or are at work, and what answers them; the server's thread's."""
         self._methods: dict[str, Callable[[Call], Answer]] = {
             "node.plan": self._plan,
             "node.up": self._up,
@@ -210,7 +215,6 @@ class Service:
             "function.start": self._start_function,
             "function.restore": self._restore,
             "function.clone": self._clone,
-            "migrate.facts": self._migrate_facts,
             "migrate.plan": self._migrate_plan,
             "migrate.run": self._migrate,
             "migrate.receive": self._receive,
@@ -262,6 +266,8 @@ class Service:
         result = self._result_of(work)
         given_up = self._stopping or (work.call is not None and work.call.given_up is not None)
         if isinstance(result, KeyboardInterrupt) and work.looks and not given_up:
+            assert work.call is not None
+            work.call.begun = False
             self._queue.put(work)
             return
         self._see(before)
@@ -287,6 +293,8 @@ class Service:
         try:
             self._now = work
             try:
+                if work.call is not None:
+                    work.call.begun = True  # first: from here on whoever cancels it interrupts this
                 if work.call is not None and work.call.given_up is not None:
                     raise KeyboardInterrupt(work.call.given_up)
                 with _logs_to(work.call):
@@ -467,6 +475,7 @@ class Service:
         """In the server's thread: a process has ended, as was wanted or not: that is known once no operation runs. What
         has ended before, and does not come back, keeps nobody from looking after its chain; neither does a plan, which
         is made again after that."""
+        self._unseen.set()
         self._queue.put(_Work(_OWN, self._look))
         work = self._restarting or self._now
         if work is not None and (work is self._restarting or work.looks):
@@ -475,16 +484,26 @@ class Service:
     def _look(self) -> Answer:
         """Finds what has ended by itself; has it started again, and its chain looked after until then."""
         now = time.monotonic()
-        record = self._record()
+        record = self._notice(now)
         if record is None:
             return {}
-        on_record = _on_record(record)
+        self._look_at_priorities(record, _policies(record), now)
+        return self._start_again()
+
+    def _notice(self, now: float, but: Collection[str] = ()) -> Record | None:
+        """Finds what has ended by itself, has its chain looked after, and notes when it is due; not these functions (or
+        replicas). Returns the record of before; None: it cannot be read."""
+        self._unseen.clear()
+        record = self._record()
+        if record is None:
+            return None
+        on_record = {name: id for name, id in _on_record(record).items() if function_name(name) not in but}
         ended = [name for name, id in on_record.items() if not id.alive() and self._noticed.get(name) != id]
         for name in ended:
             self._known.pop(name, None)
             self._noticed[name] = on_record[name]
             self._died.setdefault(function_name(name), now)
-        led = self._led_around() if ended else None  # first: how it ended podman may take a while to say
+        led = self._led_around(but) if ended or but else None  # first: how it ended podman may take a while to say
         policies = _policies(record)
         policy = {name: _policy_of(name, policies, record) for name in ended}
         asked = [name for name in ended if policy[name] == "on-failure" and record.complete]
@@ -495,8 +514,20 @@ class Service:
             self.server.publish(_kind(name, "died"), name, pid=on_record[name].pid, again_in=pause)
         if led is not None:
             self._tell_led(led)
-        self._look_at_priorities(record, policies, now)
-        return self._start_again()
+        return record
+
+    def _see_to_others(self, name: str, changed: Callable[[], None]) -> None:
+        """While a machine is sent, which may take minutes: has the chains of what else has ended looked after. That is
+        started again after the move."""
+        if not self._unseen.is_set():
+            return
+        # A cancel comes after it: what it writes down is what the switch has then.
+        signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+        try:
+            self._notice(time.monotonic(), [name])
+            changed()
+        finally:
+            signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
 
     def _look_at_priorities(self, record: Record, policies: Mapping[str, str], now: float) -> None:
         """Gives machines their planned priority whose follower has ended, and has it started again."""
@@ -532,13 +563,13 @@ class Service:
         if led is not None:
             self._tell_led(led)
 
-    def _led_around(self) -> _Led | None:
-        """Does so; what is to be told of it."""
+    def _led_around(self, but: Collection[str] = ()) -> _Led | None:
+        """Does so, but not for these; what is to be told of it."""
         record = self._record()
         if record is None or not record.complete or SWITCH not in _running(record):
             return None
         try:
-            return _Led(operations.lead_around(self.held), record, time.monotonic())
+            return _Led(operations.lead_around(self.held, but), record, time.monotonic())
         except (TailraceError, OSError) as error:
             _log.error("chains of what has ended: %s", error)
             self.server.soon(lambda: self.server.loop.call_later(_AGAIN_SECONDS, self._look_soon))
@@ -810,6 +841,10 @@ class Service:
         if name in ("migrate.go", "migrate.cancel"):
             assert isinstance(params, Named)
             return (self._go if name == "migrate.go" else self._cancel_move)(params.name)
+        if name == "migrate.facts":  # of a node that may be busy for minutes with a move of its own
+            assert isinstance(params, Named)
+            facts = partial(moving.facts, self.held.folder, params.name, self._beside)
+            return {"facts": await self.server.loop.run_in_executor(None, facts)}
         if name == "node.status":
             found = await self.server.loop.run_in_executor(None, status, self.held.folder)
             for process in found["processes"]:
@@ -821,7 +856,7 @@ class Service:
         future: asyncio.Future[Answer] = self.server.loop.create_future()
 
         def done(result: Answer | BaseException) -> None:
-            if future.cancelled():
+            if future.done():
                 return
             if isinstance(result, BaseException):
                 future.set_exception(result)
@@ -832,17 +867,23 @@ class Service:
         work = _Work(
             urgency, lambda: self._methods[name](call), call, lambda result: self.server.soon(lambda: done(result))
         )
-        self._queue.put(work)
-        return await future
+        self._waiting[call] = done
+        try:
+            self._queue.put(work)
+            return await future
+        finally:
+            del self._waiting[call]
 
     def _cancel(self, call: Call, why: str) -> None:
-        """In the server's thread. A call that still waits for another is not begun."""
+        """In the server's thread. A call that still waits for another is not begun, and has its answer now."""
         if call.given_up is not None:
             return
         call.given_up = why
         work = self._now
         if work is not None and work.call is call:
             self._interrupt(work, why)
+        elif not call.begun and call in self._waiting:
+            self._waiting[call](operations.interrupted(KeyboardInterrupt(why)))
 
     def _plan(self, call: Call) -> Answer:
         assert isinstance(call.params, Propose)
@@ -918,10 +959,6 @@ class Service:
         assert isinstance(call.params, Clone)
         return operations.clone_function(self.held, call.params.name, call.params.to).as_data()
 
-    def _migrate_facts(self, call: Call) -> Answer:
-        assert isinstance(call.params, Named)
-        return {"facts": moving.facts(self.held, call.params.name)}
-
     def _migrate_plan(self, call: Call) -> Answer:
         assert isinstance(call.params, MigrateTo)
         return {"reasons": moving.propose(self.held, call.params.name, call.params.host)}
@@ -930,7 +967,14 @@ class Service:
         assert isinstance(call.params, Migrate)
         given = call.params
         limits = Limits(given.bandwidth, given.downtime_ms, given.connections)
-        moved = moving.move(self.held, given.name, given.host, limits, lambda text: call.tell("progress", text=text))
+        moved = moving.move(
+            self.held,
+            given.name,
+            given.host,
+            limits,
+            lambda text: call.tell("progress", text=text),
+            self._beside,
+        )
         self.server.publish("function.moved", given.name, to=given.host, pause_ms=moved.pause_ms)
         return asdict(moved)
 

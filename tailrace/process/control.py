@@ -43,6 +43,10 @@ class ControlLost(Failure):
     """The other side is gone or does not answer."""
 
 
+class NoAnswer(ControlLost):
+    """The other side does not answer in time; it may do so later."""
+
+
 def request_line(number: int, method: str, params: Mapping[str, Any]) -> str:
     """A call, without the end of its line."""
     return json.dumps({"jsonrpc": "2.0", "id": number, "method": method, "params": params})
@@ -147,7 +151,7 @@ class Control:
             while answer.get("id") in range(1, self._next):
                 answer = self._answer(deadline)  # that was to a call that Ctrl-C has cut short
         except TimeoutError:
-            raise ControlLost(f"{self.path}: no answer to {method}") from None
+            raise NoAnswer(f"{self.path}: no answer to {method}") from None
         except OSError as error:
             raise ControlLost(f"{self.path}: connection lost ({error.strerror})") from None
         finally:

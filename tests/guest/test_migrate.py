@@ -7,8 +7,9 @@ import os
 import signal
 import subprocess
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
 from private_network import Network
@@ -19,8 +20,10 @@ from two_nodes import Node, kill, two_nodes
 from tailrace.bench.hub import Hub
 from tailrace.bench.migration import spec_of
 from tailrace.functions import agent
+from tailrace.node.client import Client
 from tailrace.node.moving import STALLED_SECONDS
 from tailrace.process.connections import give_up_after
+from tailrace.state.record import State, peek
 
 pytestmark = [
     *needs_a_node,
@@ -30,6 +33,14 @@ pytestmark = [
 
 RATE = 250
 """Frames a second: an emulated machine keeps up."""
+
+
+def event(client: Client, kind: str) -> dict[str, Any]:
+    while True:
+        found = client.next_event(60)
+        assert found is not None, f"no {kind} came"
+        if found["kind"] == kind:
+            return found
 
 
 @contextmanager
@@ -180,6 +191,34 @@ def test_a_disk_that_fills_while_memory_is_sent_loses_nothing(
     assert "function first: first (stopped)" in source("status").stdout
     frames = traffic.account()
     assert (frames.lost, frames.duplicate, frames.out_of_sequence) == (0, 0, 0), frames
+
+
+def test_a_standby_takes_over_while_a_machine_is_sent(nodes: tuple[Node, Node], traffic: Hub) -> None:
+    source = nodes[place(nodes)]
+    target = next(each for each in nodes if each is not source)
+    traffic.wait_from(nodes.index(source))
+    other = "other: {kind: skeleton, latency: normal, replicas: {1: active, 2: standby}}"
+    text = (source.folder / "spec.yaml").read_text()
+    text = text.replace("functions: {", f"functions: {{{other}, ").replace(", first, ", ", first, other, ")
+    source("apply", source.spec(text, "more.yaml"))
+    try:
+        with closing(Client(source.state, look=True)) as client:
+            client.subscribe()
+            moving = begin(source, target, "memory")
+            (active,) = (each for each in State(source.state, peek(source.state)).processes() if each.name == "other")
+            kill(active.inner()[-1].pid)
+            assert event(client, "function.took_over")["about"] == "other-2"
+            traffic.wait_from(nodes.index(source))
+            assert moving.poll() is None, "it is still sent"
+            source("migrate", "first", "--cancel")
+            assert moving.wait(60) == 130
+            assert event(client, "function.restarted")["about"] == "other"
+        (found,) = (each for each in source.status()["functions"] if each["name"] == "other")
+        roles = {each["name"]: each["state"] for each in found["replicas"]}
+        assert roles == {"other": "standby", "other-2": "active"}, "the move has not written down what was before it"
+        traffic.wait_from(nodes.index(source))
+    finally:
+        source("apply", source.folder / "spec.yaml")
 
 
 def test_a_host_is_drained(nodes: tuple[Node, Node], traffic: Hub) -> None:

@@ -312,7 +312,7 @@ def send(
 
     with parking(path, answer, "0") as made:
         reception = moving._Reception(cast(Client, None), "fw", "<domain/>", MOVE)
-        moving._send(cast(Outgoing, sending), reception, made, "fw", "other", tell)
+        moving._send(cast(Outgoing, sending), reception, made.keep, "fw", "other", tell)
 
 
 def test_what_gets_through_slowly_goes_on(tmp_path: Path, clock: Clock) -> None:
@@ -449,7 +449,7 @@ def test_nobody_else_is_asked_where_nothing_is_up(host: str, tmp_path: Path, mon
         with pytest.raises(Mistake, match="nothing is up"):
             moving.propose(here, "fw", host)
         with pytest.raises(Mistake, match="nothing is up"):
-            moving.move(here, "fw", host, limits, lambda _: None)
+            moving.move(here, "fw", host, limits, lambda _: None, moving.Beside())
 
 
 @pytest.fixture
@@ -583,6 +583,6 @@ def test_a_full_disk_of_the_other_node_is_named_and_leaves_it_where_it_is(tmp_pa
     with (
         parking(tmp_path / "c", lambda _method, _params: {"waiting": 0, "delivered": 0}, "0") as made,
         pytest.raises(Failure, match=said),
-        moving._received(reception, made, "fw", "other"),
+        moving._received(reception, made.keep, "fw", "other"),
     ):
         pytest.fail("it was sent")

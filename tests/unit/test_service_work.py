@@ -2,21 +2,22 @@
 
 from __future__ import annotations
 
+import asyncio
 import signal
 import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
 
-from tailrace.errors import Failure, Mistake
+from tailrace.errors import Failure, Interrupted, Mistake
 from tailrace.node import moving, priorities
-from tailrace.node.api import METHODS, Params
+from tailrace.node.api import METHODS, Named, Params
 from tailrace.node.operations import LedAround, only_one
 from tailrace.node.server import Call
 from tailrace.node.service import _PLANS, Service, _ended_well, _Work
@@ -138,6 +139,41 @@ def test_only_a_move_that_is_at_work_is_cancelled(tmp_path: Path) -> None:
     service.server.loop.close()
 
 
+def test_who_gives_up_waiting_has_its_answer_at_once(tmp_path: Path) -> None:
+    """Though what it waits for may take minutes; then nothing is done for it."""
+    service = Service(Held(tmp_path), while_up=True)
+    done: list[Call] = []
+    service._methods["node.down"] = lambda call: done.append(call) or {}
+    nobody: Any = None
+    call = Call(METHODS["node.down"], Params(), 0, nobody, 1, service.server)
+
+    async def ask() -> None:
+        asked = asyncio.ensure_future(service._answer(call))
+        await asyncio.sleep(0)
+        service._cancel(call, "interrupted by Ctrl-C")
+        with pytest.raises(Interrupted, match="interrupted by Ctrl-C"):
+            await asked
+
+    service.server.loop.run_until_complete(ask())
+    assert service._queue.qsize() == 1 and service._waiting == {}
+    service._do(service._queue.get())
+    service.server.loop.run_until_complete(asyncio.sleep(0))  # what was to be told is dropped
+    assert done == []
+    service.server.loop.close()
+
+
+def test_what_decides_about_a_move_is_told_while_another_is_at_work(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    service = Service(Held(tmp_path), while_up=True)
+    nobody: Any = None
+    call = Call(METHODS["migrate.facts"], Named(name="fw"), 0, nobody, 1, service.server)
+    monkeypatch.setattr(moving, "facts", lambda folder, name, beside: {"of": (folder, name, beside.to)})
+    answer = service.server.loop.run_until_complete(service._answer(call))  # nobody does what waits
+    assert answer == {"facts": {"of": (tmp_path, "fw", None)}} and service._queue.empty()
+    service.server.loop.close()
+
+
 def killed() -> ProcessId:
     with subprocess.Popen(["sleep", "60"]) as started:
         found = identify(started.pid)
@@ -217,7 +253,8 @@ def test_a_chain_leads_past_before_it_is_asked_how_a_function_ended(
     record = Record("boot", things=things, complete=True, plan=plan)
     done: list[str] = []
 
-    def lead_around(_: Held) -> LedAround:
+    def lead_around(_: Held, but: Collection[str]) -> LedAround:
+        assert not but
         done.append("led")
         return LedAround(["voice"], ["fw"])
 
@@ -235,6 +272,49 @@ def test_a_chain_leads_past_before_it_is_asked_how_a_function_ended(
     service._noticed["switch"] = switch.id
     service._look()
     assert done == ["led", "asked", "function.died", "chain.bypassed"]
+    service.server.loop.close()
+
+
+def test_while_a_machine_is_sent_others_chains_are_looked_after(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """And a cancel that comes meanwhile comes after that. The machine itself is who moves it to see to."""
+    service = Service(Held(tmp_path), while_up=True)
+    gone, moved = killed(), killed()
+    switch = Process("switch", 1, 1, "tailrace-switch")
+    things = [Process("nat", gone.pid, gone.start), Process("fw@2", moved.pid, moved.start)]
+    plan: dict[str, Any] = {"functions": []}
+    record = Record("boot", things=[switch, *things], complete=True, plan=plan, instances={"fw": 2})
+    done: list[Any] = []
+
+    def lead_around(_: Held, but: Collection[str]) -> LedAround:
+        signal.raise_signal(signal.SIGINT)
+        done.append(list(but))
+        return LedAround(took_over={"nat-2": "nat"})
+
+    monkeypatch.setattr(service, "_record", lambda: record)
+    monkeypatch.setattr(service, "_start_again", lambda: done.append("started") or {})
+    monkeypatch.setattr("tailrace.node.service._running", lambda _: {"switch": switch.id})
+    monkeypatch.setattr("tailrace.node.service._policies", lambda _: {"nat": "always", "fw": "always"})
+    monkeypatch.setattr("tailrace.node.service.operations.lead_around", lead_around)
+    monkeypatch.setattr(service.server, "publish", lambda kind, name, **_: done.append((kind, name)))
+    service._noticed["switch"] = switch.id
+    service._see_to_others("fw", lambda: done.append("changed"))
+    assert done == [], "nothing has ended since it was looked"
+    service._look_soon()
+    with pytest.raises(KeyboardInterrupt):
+        service._see_to_others("fw", lambda: done.append("changed"))
+    ended = [("function.died", "nat"), ("function.took_over", "nat-2")]
+    assert done == [["fw"], *ended, "changed"]
+    service._see_to_others("fw", lambda: done.append("again"))
+    assert len(done) == 4
+    done.clear()
+    monkeypatch.setattr("tailrace.node.service.operations.lead_around", lambda *_: LedAround())
+    service._queue.get().do()
+    assert done == [("function.died", "fw@2"), "started"] and set(service._restarts.due(time.monotonic())) == {
+        "nat",
+        "fw",
+    }
     service.server.loop.close()
 
 
