@@ -9,7 +9,7 @@ import json
 import logging
 import sys
 import time
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -370,9 +370,8 @@ def _show_status(found: dict[str, Any]) -> None:
         processes.add_row(process["name"], str(process["pid"]), f"running{cpus}" if process["alive"] else "ended")
     print_table(processes)
     ports = PlainTable("port", "state", "received", "sent", "drops")
-    stopped = {
-        each["name"] for function in found["functions"] for each in function["replicas"] if each["state"] == "stopped"
-    }
+    replicas = [each for function in found["functions"] for each in function["replicas"]]
+    stopped = {each["name"]: each for each in replicas if each["state"] == "stopped"}
     for port in found["ports"]:
         drops = ", ".join(f"{name.removeprefix('drop_')} {count}" for name, count in port["drops"].items())
         why = _how_to_start(port["name"], stopped) or port["reason"]
@@ -398,14 +397,20 @@ def _show_status(found: dict[str, Any]) -> None:
         _show_bridge(bridge)
 
 
-def _how_to_start(port: str, stopped: Collection[str]) -> str | None:
+def _how_to_start(port: str, stopped: Mapping[str, dict[str, Any]]) -> str | None:
     """What starts the function of a port, if that was stopped."""
     if not stopped:
         return None
     from tailrace.switch.config import planned_port  # which takes as long to load as the rest of `status`
 
     owner = planned_port(port).rpartition(".")[0]
-    return f"`tailrace function start {owner}` starts it" if owner in stopped else None
+    if owner not in stopped:
+        return None
+    if (there := stopped[owner].get("moved_to")) is not None:
+        return f"moved to {there}"
+    if stopped[owner].get("arrives"):
+        return "comes by `tailrace migrate`"
+    return f"`tailrace function start {owner}` starts it"
 
 
 def _show_chain(chain: dict[str, Any]) -> None:
@@ -435,7 +440,9 @@ def _replica_words(replica: dict[str, Any]) -> str:
     behind = "".join(f", {each}" for each in in_step_words(replica.get("in_step", ())))
     ways = "".join(f", port {each['port']} by {each['by'] or 'the switch'}" for each in replica.get("failover", ()))
     handed = replica.get("handed_to")
+    there = replica.get("moved_to")
     left = f", moved to {handed}, which has not said that it has it" if handed is not None else ""
+    left = f", moved to {there}" if there is not None else left
     return f"{replica['name']} ({replica['state']}{flows}{behind}{ways}{left})"
 
 

@@ -282,6 +282,8 @@ class StatusReplica(Result):
     )
     in_step: list[dict[str, Any]] = Field(description="of one in standby: how far it knows the connections of others")
     handed_to: str | None = Field(description="the node that it moved to, which has not said that it has it")
+    moved_to: str | None = Field(description="the node that it moved to, where that has said so")
+    arrives: bool = Field(description="whether it comes from another node, as its spec says")
 
 
 class StatusFunction(Result):

@@ -344,6 +344,7 @@ def recover(state: State, fabric: TailraceFabric) -> list[str]:
         state.record.stopped = [each for each in state.record.stopped if each not in changing.start]
         for name in changing.start:
             state.record.unsettled.pop(name, None)
+            state.record.moved.pop(name, None)
         plan, stop = Plan.read(state.record.plan), changing.stop
         handed = _hand_overs(state, plan, changing.start, stop, changing.instances)
         for each in handed:

@@ -528,6 +528,7 @@ def _hand_over(state: State, process: str, name: str, host: str, going: Client, 
             f"it is asked until it says whether {name} has come there; if not, {name} is started anew here"
         )
     del state.record.unsettled[name]
+    state.record.moved[name] = host
     state.save()
 
 
@@ -557,5 +558,28 @@ def settle(held: Held, name: str, unsettled: Unsettled, *, came: bool) -> bool:
         replace_function(held, name, stopped=True)
         return True
     del state.record.unsettled[name]
+    if came and name in state.record.stopped:
+        state.record.moved[name] = unsettled.host
     state.save()
     return False
+
+
+def check_not_there(held: Held, name: str) -> None:
+    """Raises Mistake where a function, or a replica of it, has moved to another node and runs there. A node that does
+    not answer says nothing: it may be lost, with all that ran there."""
+    record = held.state().record
+    functions = {each.name: each.function for each in Plan.read(record.plan).started} if record.moved else {}
+    for each, host in record.moved.items():
+        if name not in (each, functions.get(each)):
+            continue
+        try:
+            with _other(held.folder, host) as other:
+                state = other.facts(each).state
+        except TailraceError as error:
+            _log.warning("%s has moved to %s, which does not say whether it runs there: %s", each, host, error)
+            continue
+        if state == "running":
+            raise Mistake(
+                f"{each} has moved to {host}, and runs there; `tailrace function stop {each}` there ends it, and "
+                f"`tailrace migrate` there brings it back"
+            )

@@ -587,6 +587,7 @@ def _apply(
         state.record.unsettled = {
             each: unsettled for each, unsettled in state.record.unsettled.items() if each in stopped
         }
+        state.record.moved = {each: host for each, host in state.record.moved.items() if each in stopped}
         state.record.previous = previous
 
     try:

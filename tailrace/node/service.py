@@ -940,6 +940,7 @@ class Service:
 
     def _replace(self, call: Call) -> Answer:
         assert isinstance(call.params, Named)
+        moving.check_not_there(self.held, call.params.name)
         return operations.replace_function(self.held, call.params.name).as_data()
 
     def _stop_function(self, call: Call) -> Answer:
@@ -948,10 +949,12 @@ class Service:
 
     def _start_function(self, call: Call) -> Answer:
         assert isinstance(call.params, Named)
+        moving.check_not_there(self.held, call.params.name)
         return operations.replace_function(self.held, call.params.name, stopped=True).as_data()
 
     def _restore(self, call: Call) -> Answer:
         assert isinstance(call.params, Restore)
+        moving.check_not_there(self.held, call.params.name)
         origin = Origin(Path(call.params.file))
         return operations.replace_function(self.held, call.params.name, origin=origin).as_data()
 

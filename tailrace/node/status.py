@@ -201,6 +201,8 @@ def _functions(record: Record, switch: dict[str, Any] | None) -> list[dict[str, 
                 "failover": _failover(record, each),
                 "in_step": [],
                 "handed_to": unsettled.host if unsettled is not None else None,
+                "moved_to": record.moved.get(each["name"]),
+                "arrives": bool(each.get("arrives")),
             }
         )
     return list(found.values())

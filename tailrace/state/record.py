@@ -652,6 +652,8 @@ class Record:
     """Functions (or replicas) that an operator has stopped: they stay so until they are started."""
     unsettled: dict[str, Unsettled] = field(default_factory=dict)
     """Of these, machines that have ended here for another node (`tailrace migrate`)."""
+    moved: dict[str, str] = field(default_factory=dict)
+    """Of these, machines that are at another node, by its name as `tailrace migrate` was told."""
     moves: dict[str, bool] = field(default_factory=dict)
     """Of the last moves to here that have ended: whether the machine came. False: its copy here has ended, and never
     went on."""
@@ -825,6 +827,7 @@ class State:
             "around": record.around,
             "stopped": record.stopped,
             "unsettled": record.unsettled,
+            "moved": record.moved,
             "moves": record.moves,
             "restarts": record.restarts,
             "outages": record.outages,

@@ -125,7 +125,9 @@ def test_it_moves_and_every_frame_is_accounted_for(nodes: tuple[Node, Node], tra
     assert all(node == 1 for _, _, node in traffic.received[traffic.from_(0) :]), "none from where it was"
     again = json.loads(one("migrate", "first", two.state, "--dry-run", "--json", status=2).stdout)
     assert {each["kind"] for each in again["reasons"]} == {"function"}
-    assert "function first: first (stopped)" in one("status").stdout
+    assert f"function first: first (stopped, moved to {two.state})" in one("status").stdout
+    refused = one("function", "start", "first", status=2).stderr
+    assert f"first has moved to {two.state}, and runs there" in refused and place(nodes) == 1
 
 
 def test_a_move_that_is_cancelled_leaves_it_where_it_is(nodes: tuple[Node, Node], traffic: Hub) -> None:
@@ -188,7 +190,7 @@ def test_a_disk_that_fills_while_memory_is_sent_loses_nothing(
     assert moving.returncode == 0, said
     traffic.wait_from(nodes.index(target))
     assert nodes[place(nodes)] is target and [len(each.copies()) for each in (source, target)] == [0, 1]
-    assert "function first: first (stopped)" in source("status").stdout
+    assert f"function first: first (stopped, moved to {target.state})" in source("status").stdout
     frames = traffic.account()
     assert (frames.lost, frames.duplicate, frames.out_of_sequence) == (0, 0, 0), frames
 

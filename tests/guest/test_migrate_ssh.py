@@ -86,7 +86,7 @@ def test_it_moves_and_every_frame_is_accounted_for(tailrace: Path, images: Path)
         hub.wait_from(1)
         frames = hub.account()
         assert (frames.lost, frames.duplicate, frames.out_of_sequence) == (0, 0, 0), frames
-        assert "function first: first (stopped)" in near("status").stdout
+        assert f"function first: first (stopped, moved to root@{FAR})" in near("status").stdout
         again = json.loads(near("migrate", "first", HOST, "--dry-run", "--json", status=2).stdout)
         assert {each["kind"] for each in again["reasons"]} == {"function"}, again
         assert near.machines() == {} and list(node.machines().values()) == ["running"]

@@ -277,6 +277,7 @@ def test_a_change_cut_short_is_kept_or_undone(
     change = replace(CHANGE, move=MOVE)
     state.record.changing, state.record.stopped = change, ["fw", "nat"]
     state.record.unsettled = {each: Unsettled("other", MOVE) for each in ("fw", "nat")}
+    state.record.moved = {"fw": "other", "nat": "other"}
     state.save()
     assert peek(tmp_path).changing == change and peek(tmp_path).moves == {}
     (said,) = recover(state, cast(TailraceFabric, fabric))
@@ -284,7 +285,7 @@ def test_a_change_cut_short_is_kept_or_undone(
     assert recover(state, cast(TailraceFabric, fabric)) == []
     assert state.record.changing is None
     assert peek(tmp_path).stopped == (["nat"] if changed_over else ["fw", "nat"])
-    assert list(peek(tmp_path).unsettled) == peek(tmp_path).stopped
+    assert list(peek(tmp_path).unsettled) == list(peek(tmp_path).moved) == peek(tmp_path).stopped
     assert peek(tmp_path).moves == {MOVE: changed_over}
     if changed_over:
         assert (state.record.plan, state.record.spec) == ({"new": 1}, "new.yaml")

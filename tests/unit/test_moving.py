@@ -23,7 +23,10 @@ from tailrace.node.api import MigrateReceive
 from tailrace.node.client import Client, Said
 from tailrace.node.moving import Receiving
 from tailrace.node.server import refusal_of
+from tailrace.plan.make import make_plan
 from tailrace.process.process import identify
+from tailrace.resources.topology import Cpu
+from tailrace.spec.load import parse_spec
 from tailrace.state.record import Held, State, Unsettled, holding, peek
 from tailrace.switch import parking as switch_parking
 from tailrace.switch.parking import Parking
@@ -438,6 +441,11 @@ def test_its_connections_are_bounded_before_qemu_is_asked_anything(tmp_path: Pat
     assert asked.count("bound") == ways + 1
 
 
+CPUS = tuple(Cpu(number, core=number) for number in range(8))
+MACHINES = """\
+functions: {fw: {kind: skeleton, runs: machine}, nat: {kind: skeleton, runs: machine}}
+chains: {v: [tester.a, fw, nat, tester.b]}
+"""
 HANDED = Unsettled("other", MOVE)
 
 
@@ -514,7 +522,33 @@ def test_that_a_machine_is_stopped_there_says_nothing_of_its_move(
 def test_only_a_machine_that_has_not_come_is_started_anew(held: Held, started: list[str], came: bool) -> None:
     assert moving.settle(held, "fw", HANDED, came=came) is not came
     assert started == ([] if came else ["fw"])
-    assert peek(held.folder).unsettled == {}
+    assert peek(held.folder).unsettled == {} and peek(held.folder).moved == ({"fw": "other"} if came else {})
+
+
+@pytest.mark.parametrize("state", ["running", "stopped", None])
+def test_a_machine_that_runs_where_it_has_moved_to_is_not_started_here(
+    held: Held, monkeypatch: pytest.MonkeyPatch, state: str | None
+) -> None:
+    """One whose host does not answer is: it may be lost."""
+
+    @contextmanager
+    def other(host: str) -> Iterator[Any]:
+        assert host == "far"
+        if state is None:
+            raise Failure("far: ssh does not get there")
+        yield SimpleNamespace(facts=lambda _: SimpleNamespace(state=state))
+
+    monkeypatch.setattr(moving, "reached", other)
+    here = held.state()
+    here.record.plan = make_plan(parse_spec(MACHINES, "s"), cpus=CPUS, real_time=None).as_data()
+    here.record.moved = {"fw": "far"}
+    here.save()
+    moving.check_not_there(held, "nat")
+    if state == "running":
+        with pytest.raises(Mistake, match=r"^fw has moved to far, and runs there; `tailrace function stop fw` there"):
+            moving.check_not_there(held, "fw")
+    else:
+        moving.check_not_there(held, "fw")
 
 
 def test_an_answer_about_what_somebody_has_seen_to_since_starts_nothing(held: Held, started: list[str]) -> None:
@@ -556,6 +590,7 @@ def test_what_the_other_node_does_not_say_leaves_a_machine_ended(
             moving._hand_over(state, "fw@2", "fw", "other", cast(Client, Going()), reception)
     found = peek(held.folder)
     assert found.stopped == ["fw"] and found.unsettled == ({} if problem is None else {"fw": HANDED})
+    assert found.moved == ({"fw": "other"} if problem is None else {})
     assert ended == ["fw@2"]
 
 

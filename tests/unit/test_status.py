@@ -128,3 +128,19 @@ def test_a_machine_of_which_it_is_not_known_that_it_has_come_is_told(
     lines = status_lines(monkeypatch, capsys, functions=status._functions(record, None))
     assert "function fw: fw (stopped, moved to far, which has not said that it has it)" in lines
     assert "function nat: nat (stopped)" in lines
+
+
+def test_nobody_is_told_to_start_a_machine_that_is_at_another_node(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    functions: list[dict[str, Any]] = [{"name": name, "kind": "nat", "runs": "machine"} for name in ("fw", "nat", "lb")]
+    functions[1]["arrives"] = True
+    port = {"state": "waiting", "reason": None, "received_packets": 0, "sent_packets": 0, "drops": {}}
+    ports = [{"name": f"{each['name']}.0", **port} for each in functions]
+    record = Record("boot", plan={"functions": functions}, stopped=["fw", "nat", "lb"], moved={"fw": "far"})
+    lines = status_lines(monkeypatch, capsys, functions=status._functions(record, None), ports=ports)
+    assert "function fw: fw (stopped, moved to far)" in lines
+    shown = {line.split()[0]: line for line in lines if ".0 " in line}
+    assert "waiting (moved to far)" in shown["fw.0"]
+    assert "waiting (comes by `tailrace migrate`)" in shown["nat.0"]
+    assert "waiting (`tailrace function start lb` starts it)" in shown["lb.0"]
