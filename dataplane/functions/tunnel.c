@@ -33,6 +33,12 @@ static void give_own(struct tunnel *tunnel, uint16_t queue, struct rte_mbuf *mbu
 	tunnel->queues[queue].own[tunnel->queues[queue].nb_own++] = mbuf;
 }
 
+/* Each thread reads the time at the start of a burst, so what another one has noted may be later than that. */
+static inline bool within(uint64_t since, uint64_t tsc, unsigned seconds)
+{
+	return tsc <= since || tsc - since <= seconds * rte_get_tsc_hz();
+}
+
 static void ask(struct tunnel *tunnel, uint16_t queue, uint64_t tsc)
 {
 	uint64_t before = atomic_load_explicit(&tunnel->asked, memory_order_relaxed);
@@ -40,8 +46,8 @@ static void ask(struct tunnel *tunnel, uint16_t queue, uint64_t tsc)
 	struct rte_mbuf *mbuf;
 
 	/* One thread asks. */
-	if ((before != 0 && tsc - before < TUNNEL_ASK * rte_get_tsc_hz()) ||
-	    tunnel->queues[queue].nb_own == TUNNEL_OWN || !atomic_compare_exchange_strong(&tunnel->asked, &before, tsc))
+	if ((before != 0 && within(before, tsc, TUNNEL_ASK)) || tunnel->queues[queue].nb_own == TUNNEL_OWN ||
+	    !atomic_compare_exchange_strong(&tunnel->asked, &before, tsc))
 		return;
 	if (atomic_fetch_add(&tunnel->unheeded, 1) >= TUNNEL_IGNORED)
 		atomic_store(&tunnel->mac, 0);
@@ -55,8 +61,8 @@ static inline uint64_t next_hop(struct tunnel *tunnel, uint16_t queue, uint64_t 
 {
 	const uint64_t mac = atomic_load_explicit(&tunnel->mac, memory_order_relaxed);
 
-	if (unlikely(!tunnel->fixed && (mac == 0 || tsc - atomic_load_explicit(&tunnel->heard, memory_order_relaxed) >
-							    TUNNEL_FRESH * rte_get_tsc_hz())))
+	if (unlikely(!tunnel->fixed && (mac == 0 || !within(atomic_load_explicit(&tunnel->heard, memory_order_relaxed),
+							    tsc, TUNNEL_FRESH))))
 		ask(tunnel, queue, tsc);
 	return mac;
 }
@@ -71,8 +77,7 @@ static void take_answer(struct tunnel *tunnel, const struct neighbour *answer, u
 	const uint64_t asked = atomic_load(&tunnel->asked), mac = router_mac(answer->mac);
 
 	if (tunnel->fixed || !same(&answer->source, &tunnel->next) || asked == 0 ||
-	    tsc - asked > TUNNEL_ANSWER * rte_get_tsc_hz() || mac == 0 ||
-	    rte_is_multicast_ether_addr((const void *)&mac))
+	    !within(asked, tsc, TUNNEL_ANSWER) || mac == 0 || rte_is_multicast_ether_addr((const void *)&mac))
 		return;
 	atomic_store(&tunnel->heard, tsc);
 	atomic_store(&tunnel->unheeded, 0);

@@ -509,6 +509,30 @@ static void test_only_answers_to_a_question_count(void **state)
 	assert_int_equal(here.queues[0].counters[1].neighbours, 4);
 }
 
+/* Each thread has read the time by itself: of two that look at once, one may be behind what the other has written. */
+static void test_threads_that_look_at_once_ask_once(void **state)
+{
+	const struct frame inner = inner_of(1000, 0);
+	uint64_t questions = 0;
+
+	exchange(false);
+	now += (TUNNEL_FRESH + 1) * rte_get_tsc_hz();
+	for (uint16_t queue = 0; queue <= TUNNEL_IGNORED + 1; queue++) {
+		struct rte_mbuf *burst[FUNCTION_ROOM] = {mbuf_of(inner.bytes, inner.length)};
+		const uint16_t nb_out = tunnel_pass(&here, burst, 1, 0, queue, now - queue);
+
+		assert_true(nb_out > 0);
+		questions += nb_out - 1u;
+		rte_pktmbuf_free_bulk(burst, nb_out);
+	}
+	assert_int_equal(questions, 1);
+	assert_true(here.mac != 0);
+	here.asked = now + 1;
+	here.mac = 0;
+	assert_null(pass(&here, arp(FAR, 7), 1));
+	assert_memory_equal(&here.mac, "\2\0\0\0\0\7", 6);
+}
+
 static void test_a_question_in_two_pieces_is_answered(void **state)
 {
 	struct tunnel_settings near = settings(TUNNEL_VXLAN, false);
@@ -726,6 +750,7 @@ int main(void)
 		cmocka_unit_test_teardown(test_the_other_end_is_asked_for, end),
 		cmocka_unit_test_teardown(test_a_neighbour_that_is_silent_is_forgotten, end),
 		cmocka_unit_test_teardown(test_only_answers_to_a_question_count, end),
+		cmocka_unit_test_teardown(test_threads_that_look_at_once_ask_once, end),
 		cmocka_unit_test_teardown(test_a_question_in_two_pieces_is_answered, end),
 		cmocka_unit_test_teardown(test_an_answer_leaves_by_the_queue_of_its_question, end),
 		cmocka_unit_test_teardown(test_a_flood_of_questions_is_bounded, end),
