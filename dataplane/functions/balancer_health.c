@@ -292,7 +292,6 @@ static bool take(struct balancer *balancer, const struct rte_mbuf *mbuf, uint64_
 	struct neighbour neighbour;
 	struct inspected frame;
 	const enum verdict verdict = inspect(head, size, mbuf->pkt_len, &frame);
-	static const uint8_t nobody[16];
 
 	if (verdict == VERDICT_FLOW) {
 		if (frame.headers.fragment != FRAGMENT_NONE)
@@ -308,10 +307,8 @@ static bool take(struct balancer *balancer, const struct rte_mbuf *mbuf, uint64_
 		return false;
 	if (neighbour.answer)
 		return mbuf->port == 1 && take_neighbour(balancer, &neighbour, now);
-	/* Who tries whether an address is free (RFC 4862, 5.4; RFC 5227) hears nothing, and there is nobody to tell. */
-	if (memcmp(neighbour.source.bytes, nobody, sizeof(nobody)) != 0)
-		send_frame(balancer, mbuf->port, answer,
-			   neighbour_write_answer(answer, &own_of(balancer)->station, &neighbour));
+	send_frame(balancer, mbuf->port, answer,
+		   neighbour_write_answer(answer, &own_of(balancer)->station, &neighbour));
 	return false;
 }
 

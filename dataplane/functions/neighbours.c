@@ -18,7 +18,8 @@ enum {
 	HOP_LIMIT_ND = 255,
 	OPTION_SOURCE = 1, /* RFC 4861, 4.6.1 */
 	OPTION_TARGET = 2,
-	SOLICITED_OVERRIDE = 0x60, /* RFC 4861, 4.4 */
+	SOLICITED = 0x40, /* RFC 4861, 4.4 */
+	OVERRIDE = 0x20,
 };
 
 /* RFC 4861, 4.3 and 4.4, with one option. */
@@ -86,31 +87,67 @@ static bool read_arp(const uint8_t *head, uint32_t size, struct neighbour *neigh
 	return true;
 }
 
-/* A frame without the option has its sender's address in front. */
+static bool unspecified(const struct ip_address *address)
+{
+	static const uint8_t nobody[sizeof(address->bytes)];
+
+	return memcmp(address->bytes, nobody, sizeof(nobody)) == 0;
+}
+
+/* RFC 4291, 2.7.1: those whose addresses end so. */
+static void solicited_group(uint8_t *group, const uint8_t *target)
+{
+	static const uint8_t begins[13] = {0xff, 2, [11] = 1, [12] = 0xff};
+
+	memcpy(group, begins, sizeof(begins));
+	memcpy(group + sizeof(begins), target + sizeof(begins), 3);
+}
+
+/* Find the option with a MAC address.  Returns false if options do not hold (RFC 4861, 4.6). */
+static bool read_options(const uint8_t *option, const uint8_t *end, uint8_t type, const uint8_t **mac)
+{
+	*mac = NULL;
+	for (; option < end; option += option[1] * 8) {
+		if (end - option < 8 || option[1] == 0 || option[1] * 8 > end - option)
+			return false;
+		if (option[0] == type && option[1] == 1)
+			*mac = option + 2;
+	}
+	return true;
+}
+
+/*
+ * What does not hold says nothing (RFC 4861, 7.1; the hop limit is inspect()'s), and so does what is longer than the
+ * copy, which no host sends.  A frame without the option has its sender's address in front.
+ */
 static bool read_discovery(const uint8_t *head, uint32_t size, struct neighbour *neighbour)
 {
-	const uint8_t *ip = head + RTE_ETHER_HDR_LEN;
-	struct discovery discovery = {.type = 0};
-	uint32_t there;
+	const struct rte_ipv6_hdr *ip = (const struct rte_ipv6_hdr *)(head + RTE_ETHER_HDR_LEN);
+	const uint8_t *message = (const uint8_t *)(ip + 1), *mac;
+	const uint32_t least = offsetof(struct discovery, option);
+	uint8_t group[16];
+	uint32_t length;
 
-	if (size < RTE_ETHER_HDR_LEN + sizeof(struct rte_ipv6_hdr) + offsetof(struct discovery, option))
+	if (size < RTE_ETHER_HDR_LEN + sizeof(*ip) + least || ip->proto != IPPROTO_ICMPV6)
 		return false;
-	there = size - RTE_ETHER_HDR_LEN - (uint32_t)sizeof(struct rte_ipv6_hdr);
-	memcpy(&discovery, ip + sizeof(struct rte_ipv6_hdr), RTE_MIN(there, (uint32_t)sizeof(discovery)));
-	if (ip[offsetof(struct rte_ipv6_hdr, proto)] != IPPROTO_ICMPV6 || discovery.code != 0)
+	length = rte_be_to_cpu_16(ip->payload_len);
+	neighbour->answer = message[0] == ND_NEIGHBOR_ADVERT;
+	if ((!neighbour->answer && message[0] != ND_NEIGHBOR_SOLICIT) ||
+	    message[offsetof(struct discovery, code)] != 0 || length < least ||
+	    length > size - RTE_ETHER_HDR_LEN - sizeof(*ip) || rte_ipv6_udptcp_cksum(ip, message) != 0 ||
+	    !read_options(message + least, message + length, neighbour->answer ? OPTION_TARGET : OPTION_SOURCE, &mac))
 		return false;
-	neighbour->answer = discovery.type == ND_NEIGHBOR_ADVERT;
-	if (!neighbour->answer && discovery.type != ND_NEIGHBOR_SOLICIT)
-		return false;
-	set6(neighbour->answer ? &neighbour->source : &neighbour->target, discovery.target);
-	if (neighbour->answer)
-		set6(&neighbour->target, ip + offsetof(struct rte_ipv6_hdr, dst_addr));
-	else
-		set6(&neighbour->source, ip + offsetof(struct rte_ipv6_hdr, src_addr));
-	if (discovery.option == (neighbour->answer ? OPTION_TARGET : OPTION_SOURCE) && discovery.length == 1)
-		memcpy(neighbour->mac, discovery.mac, sizeof(neighbour->mac));
-	else
-		memcpy(neighbour->mac, head + RTE_ETHER_ADDR_LEN, sizeof(neighbour->mac));
+	set6(neighbour->answer ? &neighbour->source : &neighbour->target, message + offsetof(struct discovery, target));
+	if (neighbour->answer) {
+		set6(&neighbour->target, &ip->dst_addr);
+	} else {
+		set6(&neighbour->source, &ip->src_addr);
+		solicited_group(group, neighbour->target.bytes);
+		if (unspecified(&neighbour->source) &&
+		    (mac != NULL || memcmp(&ip->dst_addr, group, sizeof(group)) != 0))
+			return false;
+	}
+	memcpy(neighbour->mac, mac != NULL ? mac : head + RTE_ETHER_ADDR_LEN, sizeof(neighbour->mac));
 	return true;
 }
 
@@ -210,27 +247,31 @@ static uint32_t write_discovery(uint8_t *frame, const struct station *station, c
 uint32_t neighbour_write_question(uint8_t *frame, const struct station *station, const struct ip_address *target)
 {
 	static const uint8_t everybody[RTE_ETHER_ADDR_LEN] = {0xff, 0xff, 0xff, 0xff, 0xff, 0xff};
-	/* RFC 4291, 2.7.1: those whose addresses end so. */
-	uint8_t group[16] = {0xff, 2, [11] = 1, [12] = 0xff}, mac[RTE_ETHER_ADDR_LEN] = {0x33, 0x33, 0xff};
+	uint8_t group[16], mac[RTE_ETHER_ADDR_LEN] = {0x33, 0x33, 0xff};
 	struct discovery discovery = {.type = ND_NEIGHBOR_SOLICIT, .option = OPTION_SOURCE};
 	const uint8_t *source = station->addresses[ip_version(target->family)].bytes;
 
 	if (target->family == HEADERS_IPV4)
 		return write_arp(frame, station, everybody, RTE_ARP_OP_REQUEST, source, target->bytes);
 	memcpy(discovery.target, target->bytes, sizeof(discovery.target));
-	memcpy(group + 13, target->bytes + 13, 3);
+	solicited_group(group, target->bytes);
 	memcpy(mac + 3, target->bytes + 13, 3);
 	return write_discovery(frame, station, mac, &discovery, source, group);
 }
 
 uint32_t neighbour_write_answer(uint8_t *frame, const struct station *station, const struct neighbour *question)
 {
-	struct discovery discovery = {.type = ND_NEIGHBOR_ADVERT, .flags = SOLICITED_OVERRIDE, .option = OPTION_TARGET};
+	static const uint8_t all[16] = {0xff, 2, [15] = 1}, all_mac[RTE_ETHER_ADDR_LEN] = {0x33, 0x33, [5] = 1};
+	struct discovery discovery = {.type = ND_NEIGHBOR_ADVERT, .flags = OVERRIDE, .option = OPTION_TARGET};
 
 	if (question->target.family == HEADERS_IPV4)
 		return write_arp(frame, station, question->mac, RTE_ARP_OP_REPLY, question->target.bytes,
 				 question->source.bytes);
 	memcpy(discovery.target, question->target.bytes, sizeof(discovery.target));
+	/* Who tries whether an address is free has none yet (RFC 4861, 7.2.4; RFC 4862, 5.4). */
+	if (unspecified(&question->source))
+		return write_discovery(frame, station, all_mac, &discovery, question->target.bytes, all);
+	discovery.flags |= SOLICITED;
 	return write_discovery(frame, station, question->mac, &discovery, question->target.bytes,
 			       question->source.bytes);
 }

@@ -712,6 +712,36 @@ static void it_answers_solicitations(void **state)
 	assert_memory_equal(payload_of(&answered) + 26, atomic_load(&the_balancer.set.table)->own.station.mac, 6);
 }
 
+/* Who tries whether an address is free has none yet (RFC 4862, 5.4; RFC 5227). */
+static void who_would_take_its_addresses_is_told(void **state)
+{
+	struct frame probe = who_has((const uint8_t[]){192, 0, 2, 1}), question, answered;
+	struct rte_mbuf *burst[FUNCTION_ROOM];
+
+	memset(probe.bytes + 14 + 14, 0, 4);
+	let_in(&probe, 0);
+	balancer_health_step(&the_balancer, ms);
+	assert_int_equal(process(NULL, burst, 1), 1);
+	copy_out(&answered, burst[0]);
+	assert_int_equal(answered.bytes[14 + 7], RTE_ARP_OP_REPLY);
+	frame_macs(&question, 0x66, 7);
+	frame_ipv6(&question, 0, VIRTUAL6, IPPROTO_ICMPV6, 24);
+	ip6_of(&question)->hop_limits = 255;
+	frame_add32(&question, 135u << 24);
+	frame_add32(&question, 0);
+	frame_add(&question, question.bytes + 14 + 24, 16);
+	memset(question.bytes + 14 + 8, 0, 16);
+	memcpy(question.bytes + 14 + 24, (uint8_t[]){0xff, 2, [11] = 1, [12] = 0xff}, 13);
+	finish(&question);
+	let_in(&question, 0);
+	balancer_health_step(&the_balancer, ms);
+	assert_int_equal(process(NULL, burst, 1), 1);
+	copy_out(&answered, burst[0]);
+	check_sums(&answered);
+	assert_memory_equal(answered.bytes, "\x33\x33\0\0\0\1", 6);
+	assert_int_equal(payload_of(&answered)[0], 136);
+}
+
 static void what_is_of_no_service_passes_as_it_came(void **state)
 {
 	struct frame frames[] = {udp(CLIENT, 1, 0x08080808, 53), tcp6(5, 1, 6, 80, ACK), {.length = 20}};
@@ -1250,6 +1280,7 @@ int main(void)
 		TEST(it_answers_for_its_addresses_on_their_sides),
 		TEST(a_storm_of_questions_is_bounded),
 		TEST(it_answers_solicitations),
+		TEST(who_would_take_its_addresses_is_told),
 		TEST(what_is_of_no_service_passes_as_it_came),
 		TEST(what_must_not_be_is_dropped),
 		TEST(errors_find_who_they_are_about),

@@ -14,7 +14,7 @@
 
 #include "functions/tunnel.h"
 
-enum { FRAMES = 255, VNI = 0x123456, INNER = 60, MTU = 1500, UDP4 = 34, UDP6 = 54, NEAR = 1, FAR = 2 };
+enum { FRAMES = 255, VNI = 0x123456, INNER = 60, MTU = 1500, UDP4 = 34, UDP6 = 54, ICMP6 = 54, NEAR = 1, FAR = 2 };
 
 static struct rte_mempool *pool;
 static struct tunnel here, there; /* two ends of one tunnel */
@@ -533,6 +533,116 @@ static void test_threads_that_look_at_once_ask_once(void **state)
 	assert_memory_equal(&here.mac, "\2\0\0\0\0\7", 6);
 }
 
+/* The far end's question for the near one's address, as a host writes it. */
+static struct frame solicitation(void)
+{
+	struct station station = {.addresses = {[1] = address(true, FAR)}, .mac = {2, 0, 0, 0, 0, FAR}};
+	const struct ip_address target = address(true, NEAR);
+	struct frame frame;
+
+	frame.length = neighbour_write_question(frame.bytes, &station, &target);
+	return frame;
+}
+
+/* With a checksum that holds. */
+static struct rte_mbuf *summed(struct frame *frame)
+{
+	struct rte_ipv6_hdr *ip = (struct rte_ipv6_hdr *)(frame->bytes + 14);
+	uint16_t sum;
+
+	memset(frame->bytes + ICMP6 + 2, 0, 2);
+	sum = rte_ipv6_udptcp_cksum(ip, ip + 1);
+	memcpy(frame->bytes + ICMP6 + 2, &sum, sizeof(sum));
+	return mbuf_of(frame->bytes, frame->length);
+}
+
+/* What the near end answers; NULL: nothing. */
+static struct rte_mbuf *answered(struct rte_mbuf *question)
+{
+	struct rte_mbuf *burst[FUNCTION_ROOM] = {question};
+
+	assert_int_equal(tunnel_pass(&here, burst, 1, 1, 0, now), 0);
+	return tunnel_pass(&here, burst, 0, 0, 0, now) == 1 ? burst[0] : NULL;
+}
+
+/* RFC 4861, 7.2.4, and RFC 4862, 5.4: who has no address yet hears it with all others. */
+static void test_who_tries_whether_its_address_is_free_is_told(void **state)
+{
+	struct frame question = solicitation();
+	struct rte_mbuf *mbuf;
+	const uint8_t *bytes;
+
+	open_ends(settings(TUNNEL_VXLAN, true));
+	memset(question.bytes + 14 + 8, 0, 16);
+	question.length -= 8; /* without the option */
+	question.bytes[14 + 5] -= 8;
+	mbuf = answered(summed(&question));
+	assert_non_null(mbuf);
+	bytes = bytes_of(mbuf);
+	assert_memory_equal(bytes, "\x33\x33\0\0\0\1", 6);
+	assert_memory_equal(bytes + 14 + 8, here.headers.ends.local.bytes, 16);
+	assert_memory_equal(bytes + 14 + 24, "\xff\2\0\0\0\0\0\0\0\0\0\0\0\0\0\1", 16);
+	assert_memory_equal(bytes + ICMP6 + 4, "\x20\0\0\0", 4); /* to be taken over what is known, and not asked for */
+	assert_int_equal(rte_ipv6_udptcp_cksum((const void *)(bytes + 14), bytes + ICMP6), 0);
+	rte_pktmbuf_free(mbuf);
+}
+
+/* RFC 4861, 7.1.1. */
+static void test_discovery_that_does_not_hold_is_not_answered(void **state)
+{
+	static const struct {
+		unsigned at;
+		uint8_t value;
+	} faults[] = {
+		{14 + 5, 23},	   /* an address that is not all there, within the frame as it may be */
+		{14 + 5, 33},	   /* more than there is */
+		{14 + 5, 28},	   /* an option that is not all there */
+		{ICMP6 + 1, 1},	   /* a code */
+		{ICMP6 + 25, 0},   /* an option without a length */
+		{ICMP6 + 25, 2},   /* and with one that is too long */
+		{14 + 7, 64},	   /* it has come over a router */
+		{ICMP6 + 23, FAR}, /* somebody else */
+	};
+	struct frame question = solicitation();
+	struct rte_mbuf *mbuf;
+
+	open_ends(settings(TUNNEL_VXLAN, true));
+	mbuf = answered(summed(&question));
+	assert_non_null(mbuf);
+	assert_memory_equal(bytes_of(mbuf) + ICMP6 + 4, "\x60\0\0\0", 4);
+	rte_pktmbuf_free(mbuf);
+	for (unsigned i = 0; i < sizeof(faults) / sizeof(faults[0]); i++) {
+		struct frame wrong = question;
+
+		wrong.bytes[faults[i].at] = faults[i].value;
+		assert_null(answered(summed(&wrong)));
+	}
+	question.bytes[ICMP6 + 26] ^= 1; /* the checksum */
+	assert_null(answered(mbuf_of(question.bytes, question.length)));
+	question.bytes[ICMP6 + 26] ^= 1;
+	memset(question.bytes + 14 + 8, 0, 16); /* who has no address tells no MAC address */
+	assert_null(answered(summed(&question)));
+}
+
+/* The MAC address may be behind other options. */
+static void test_options_of_discovery_are_skipped(void **state)
+{
+	static const uint8_t nonce[8] = {14, 1, 1, 2, 3, 4, 5, 6}; /* RFC 3971, 5.3.2 */
+	struct frame question = solicitation();
+	struct rte_mbuf *mbuf;
+
+	memcpy(question.bytes + question.length, question.bytes + question.length - 8, 8);
+	memcpy(question.bytes + question.length - 8, nonce, 8);
+	question.length += 8;
+	question.bytes[14 + 5] += 8;
+	question.bytes[6 + 5] = 9; /* who has sent it on */
+	open_ends(settings(TUNNEL_VXLAN, true));
+	mbuf = answered(summed(&question));
+	assert_non_null(mbuf);
+	assert_int_equal(bytes_of(mbuf)[5], FAR);
+	rte_pktmbuf_free(mbuf);
+}
+
 static void test_a_question_in_two_pieces_is_answered(void **state)
 {
 	struct tunnel_settings near = settings(TUNNEL_VXLAN, false);
@@ -751,6 +861,9 @@ int main(void)
 		cmocka_unit_test_teardown(test_a_neighbour_that_is_silent_is_forgotten, end),
 		cmocka_unit_test_teardown(test_only_answers_to_a_question_count, end),
 		cmocka_unit_test_teardown(test_threads_that_look_at_once_ask_once, end),
+		cmocka_unit_test_teardown(test_who_tries_whether_its_address_is_free_is_told, end),
+		cmocka_unit_test_teardown(test_discovery_that_does_not_hold_is_not_answered, end),
+		cmocka_unit_test_teardown(test_options_of_discovery_are_skipped, end),
 		cmocka_unit_test_teardown(test_a_question_in_two_pieces_is_answered, end),
 		cmocka_unit_test_teardown(test_an_answer_leaves_by_the_queue_of_its_question, end),
 		cmocka_unit_test_teardown(test_a_flood_of_questions_is_bounded, end),
