@@ -11,7 +11,7 @@
 #include "tunnel_bytes.h"
 #include "tunnel_headers.h"
 
-enum { NOT_CAPABLE = 0 }; /* of ECN */
+enum { NOT_CAPABLE = 0, CAPABLE_1 = 1, CAPABLE_0 = 2 }; /* of ECN (RFC 3168, 5) */
 
 /* Of a header without options. */
 static inline bool sum_holds(const struct rte_ipv4_hdr *ip)
@@ -222,9 +222,16 @@ bool tunnel_checksum_holds(const struct tunnel_headers *headers, const struct rt
 	       (tunnel_sum(headers, mbuf, read->udp, read->end - read->udp, &sum) && sum == UINT16_MAX);
 }
 
-/* Congestion that was met on the way, for IP that is within (RFC 6040, 4.2).  Returns false if that takes it for a
- * loss alone. */
-static bool mark(uint8_t *inner, uint32_t size)
+static inline bool is_news(uint8_t ecn, uint8_t outer)
+{
+	return ecn != outer && (outer == TUNNEL_ECN || ecn == CAPABLE_0);
+}
+
+/*
+ * What was met on the way, for IP that is within (RFC 6040, 4.2): congestion, or the first sign of it, if the outer
+ * bits are ECT(1) where the inner ones are ECT(0).  Returns false if that takes it for a loss alone.
+ */
+static bool mark(uint8_t *inner, uint32_t size, uint8_t outer)
 {
 	uint32_t at = RTE_ETHER_HDR_LEN;
 	uint16_t type = half(inner + TUNNEL_TYPE);
@@ -234,12 +241,14 @@ static bool mark(uint8_t *inner, uint32_t size)
 		at += TUNNEL_TAG;
 	}
 	if (type == RTE_BE16(RTE_ETHER_TYPE_IPV4) && size >= at + 20) {
-		const uint16_t before = half(inner + at), after = before | rte_cpu_to_be_16(TUNNEL_ECN);
+		const uint16_t before = half(inner + at);
+		const uint8_t ecn = rte_be_to_cpu_16(before) & TUNNEL_ECN;
+		const uint16_t after = (uint16_t)(before ^ rte_cpu_to_be_16(ecn ^ outer));
 		uint32_t sum = (uint16_t)~half(inner + at + 10) + (uint16_t)~before + (uint32_t)after;
 
-		if ((before & rte_cpu_to_be_16(TUNNEL_ECN)) == NOT_CAPABLE)
-			return false;
-		if (before == after)
+		if (ecn == NOT_CAPABLE)
+			return outer != TUNNEL_ECN;
+		if (!is_news(ecn, outer))
 			return true;
 		sum = (sum & UINT16_MAX) + (sum >> 16);
 		put16(inner + at, after);
@@ -247,11 +256,12 @@ static bool mark(uint8_t *inner, uint32_t size)
 		return true;
 	}
 	if (type == RTE_BE16(RTE_ETHER_TYPE_IPV6) && size >= at + 40) {
-		const uint8_t before = (uint8_t)(half(inner + at) >> 8);
+		const uint8_t before = (uint8_t)(half(inner + at) >> 8), ecn = before >> 4 & TUNNEL_ECN;
 
-		if ((before >> 4 & TUNNEL_ECN) == NOT_CAPABLE)
-			return false;
-		inner[at + 1] = before | TUNNEL_ECN << 4;
+		if (ecn == NOT_CAPABLE)
+			return outer != TUNNEL_ECN;
+		if (is_news(ecn, outer))
+			inner[at + 1] = (uint8_t)(before ^ (ecn ^ outer) << 4);
 	}
 	return true;
 }
@@ -271,7 +281,7 @@ enum tunnel_verdict tunnel_unwrap(const struct tunnel_headers *headers, struct r
 	inner = (uint8_t *)rte_pktmbuf_adj(mbuf, read->inner);
 	if (unlikely(!headers->ends.tagged && tunnel_has_tag(inner)))
 		return TUNNEL_DROP_tagged;
-	if (unlikely(read->ecn == TUNNEL_ECN) && !mark(inner, mbuf->data_len))
+	if (unlikely(read->ecn & CAPABLE_1) /* or all are set */ && !mark(inner, mbuf->data_len, read->ecn))
 		return TUNNEL_DROP_congested;
 	return TUNNEL_PASS;
 }

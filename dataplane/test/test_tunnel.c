@@ -78,6 +78,19 @@ static struct frame inner_of(uint16_t port, uint8_t tos)
 	return frame;
 }
 
+/* With a flow label. */
+static struct frame inner6_of(uint8_t class)
+{
+	struct frame frame;
+
+	frame_macs(&frame, 1, 2);
+	frame_ipv6(&frame, 1, 2, IPPROTO_UDP, 8);
+	frame_ports(&frame, 1, 2);
+	frame.bytes[14] = 0x60 | class >> 4;
+	frame.bytes[15] = (uint8_t)(class << 4) | 7;
+	return frame;
+}
+
 /* What leaves by the other port, of one frame; NULL: nothing. */
 static struct rte_mbuf *pass(struct tunnel *tunnel, struct rte_mbuf *mbuf, uint16_t in)
 {
@@ -271,32 +284,43 @@ static void test_congestion_is_told_to_who_is_within(void **state)
 		uint8_t inner, outer;
 		bool passes;
 		uint8_t left;
-	} cases[] = {{0, 0, true, 0}, {0, 3, false, 0}, {2, 2, true, 2},
-		     {2, 3, true, 3}, {1, 3, true, 3},	{3, 3, true, 3}};
+	} cases[] = {
+		{0, 0, true, 0}, {0, 1, true, 0}, {0, 2, true, 0}, {0, 3, false, 0}, /* not capable */
+		{1, 0, true, 1}, {1, 1, true, 1}, {1, 2, true, 1}, {1, 3, true, 3},  {2, 0, true, 2}, {2, 1, true, 1},
+		{2, 2, true, 2}, {2, 3, true, 3}, {3, 0, true, 3}, {3, 1, true, 3},  {3, 2, true, 3}, {3, 3, true, 3},
+	};
 
-	for (unsigned i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
-		struct frame inner = inner_of(1000, 0xb8 | cases[i].inner);
+	for (unsigned i = 0; i < 2 * sizeof(cases) / sizeof(cases[0]); i++) {
+		const unsigned six = i % 2, which = i / 2;
+		struct frame inner = six ? inner6_of(0xb8 | cases[which].inner)
+					 : inner_of(1000, 0xb8 | cases[which].inner);
 		struct rte_mbuf *mbuf;
 		uint8_t *ip;
 
-		((struct rte_ipv4_hdr *)(inner.bytes + 14))->hdr_checksum = rte_ipv4_cksum(
-			(struct rte_ipv4_hdr *)(inner.bytes + 14));
+		if (!six)
+			((struct rte_ipv4_hdr *)(inner.bytes + 14))->hdr_checksum = rte_ipv4_cksum(
+				(struct rte_ipv4_hdr *)(inner.bytes + 14));
 		open_ends(settings(TUNNEL_VXLAN, false));
 		mbuf = wrap(&inner);
 		ip = rte_pktmbuf_mtod_offset(mbuf, uint8_t *, 14);
-		assert_int_equal(ip[1], cases[i].inner);
-		ip[1] = cases[i].outer;
+		assert_int_equal(ip[1], cases[which].inner);
+		ip[1] = cases[which].outer;
 		memset(ip + 10, 0, 2);
 		((struct rte_ipv4_hdr *)ip)->hdr_checksum = rte_ipv4_cksum((struct rte_ipv4_hdr *)ip);
 		mbuf = pass(&there, mbuf, 1);
-		if (!cases[i].passes) {
+		if (!cases[which].passes) {
 			assert_null(mbuf);
 			assert_int_equal(there.queues[0].counters[1].drops[TUNNEL_DROP_congested], 1);
 			continue;
 		}
 		assert_non_null(mbuf);
-		assert_int_equal(bytes_of(mbuf)[15], 0xb8 | cases[i].left);
-		assert_int_equal(rte_raw_cksum(bytes_of(mbuf) + 14, 20), 0xffff);
+		if (six) {
+			assert_int_equal(bytes_of(mbuf)[14], 0x6b);
+			assert_int_equal(bytes_of(mbuf)[15], (8 | cases[which].left) << 4 | 7);
+		} else {
+			assert_int_equal(bytes_of(mbuf)[15], 0xb8 | cases[which].left);
+			assert_int_equal(rte_raw_cksum(bytes_of(mbuf) + 14, 20), 0xffff);
+		}
 		rte_pktmbuf_free(mbuf);
 	}
 }
