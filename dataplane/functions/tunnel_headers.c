@@ -85,6 +85,8 @@ void tunnel_headers_make(struct tunnel_headers *headers, const struct tunnel_end
 
 	*headers = (struct tunnel_headers){.ends = *ends, .size = six ? TUNNEL_HEADERS6 : TUNNEL_HEADERS4};
 	headers->network = headers->size - RTE_ETHER_HDR_LEN;
+	/* VXLAN's that has none is taken whatever is sent (RFC 7348, 4.1). */
+	headers->summed = six && ends->checksum && ends->protocol == TUNNEL_GENEVE;
 	headers->longest = ends->mtu > headers->network ? ends->mtu - headers->network : 0;
 	memcpy(at + RTE_ETHER_ADDR_LEN, ends->mac, RTE_ETHER_ADDR_LEN);
 	memcpy(at + TUNNEL_TYPE, &type, sizeof(type));

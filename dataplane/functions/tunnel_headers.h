@@ -90,6 +90,7 @@ struct tunnel_headers {
 	uint16_t network; /* of those: from the IP header on */
 	uint32_t longest; /* inner frame */
 	uint32_t sum;	  /* of an IPv4 header without length and traffic class */
+	bool summed;	  /* what comes without UDP's checksum is dropped */
 	uint8_t bytes[TUNNEL_HEADERS6];
 
 	/* Of headers that come: what stands in nearly all of them alike, and which bits that are. */
@@ -135,7 +136,8 @@ enum tunnel_verdict tunnel_read(const struct tunnel_headers *headers, const uint
  */
 bool tunnel_read_most(const struct tunnel_headers *headers, const struct rte_mbuf *mbuf, struct tunnel_read *read);
 
-/* Whether UDP's checksum holds, of a frame that was read.  What others change meanwhile at most makes it wrong. */
+/* Whether UDP's checksum holds, of a frame that was read, or none has to be there.  What others change meanwhile at
+ * most makes it wrong. */
 bool tunnel_checksum_holds(const struct tunnel_headers *headers, const struct rte_mbuf *mbuf,
 			   const struct tunnel_read *read);
 

@@ -218,8 +218,9 @@ bool tunnel_checksum_holds(const struct tunnel_headers *headers, const struct rt
 {
 	uint16_t sum;
 
-	return likely(read->checksum == 0) ||
-	       (tunnel_sum(headers, mbuf, read->udp, read->end - read->udp, &sum) && sum == UINT16_MAX);
+	return likely(read->checksum == 0)
+		       ? !headers->summed
+		       : (tunnel_sum(headers, mbuf, read->udp, read->end - read->udp, &sum) && sum == UINT16_MAX);
 }
 
 static inline bool is_news(uint8_t ecn, uint8_t outer)
@@ -271,7 +272,7 @@ enum tunnel_verdict tunnel_unwrap(const struct tunnel_headers *headers, struct r
 {
 	uint8_t *inner;
 
-	if (unlikely(read->checksum != 0) && !tunnel_checksum_holds(headers, mbuf, read))
+	if (unlikely(read->checksum != 0 || headers->summed) && !tunnel_checksum_holds(headers, mbuf, read))
 		return TUNNEL_DROP_checksum;
 	/* The inner Ethernet header is in one piece with all before it, as buffers are far longer. */
 	if (unlikely(mbuf->data_len < read->inner + RTE_ETHER_HDR_LEN))

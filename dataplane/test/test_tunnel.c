@@ -409,6 +409,27 @@ static void test_fragments_and_other_ends_have_theirs_too(void **state)
 	}
 }
 
+/* Over IPv6 a checksum is there unless both ends are told otherwise (RFC 8926, 3.3); VXLAN may always do without (RFC
+ * 7348, 4.1). */
+static void test_geneve_over_ipv6_has_a_checksum_unless_it_is_told_otherwise(void **state)
+{
+	for (unsigned kind = 0; kind < 8; kind++) {
+		const bool geneve = kind & 1, six = kind & 2, told = kind & 4;
+		struct tunnel_settings with = settings(geneve ? TUNNEL_GENEVE : TUNNEL_VXLAN, six);
+		const struct frame inner = inner_of(1000, 0);
+		struct rte_mbuf *mbuf;
+
+		with.ends.checksum = !told;
+		open_ends(with);
+		mbuf = wrap(&inner);
+		memset(rte_pktmbuf_mtod_offset(mbuf, uint8_t *, (six ? UDP6 : UDP4) + 6), 0, 2);
+		mbuf = pass(&there, mbuf, 1);
+		assert_int_equal(mbuf == NULL, geneve && six && !told);
+		assert_int_equal(there.queues[0].counters[1].drops[TUNNEL_DROP_checksum], mbuf == NULL);
+		rte_pktmbuf_free(mbuf);
+	}
+}
+
 /* Options that nobody has to understand are skipped, and so is what follows the datagram. */
 static void test_options_and_padding_are_skipped(void **state)
 {
@@ -879,6 +900,7 @@ int main(void)
 		cmocka_unit_test_teardown(test_congestion_is_told_to_who_is_within, end),
 		cmocka_unit_test_teardown(test_each_fault_of_outer_headers_has_its_name, end),
 		cmocka_unit_test_teardown(test_fragments_and_other_ends_have_theirs_too, end),
+		cmocka_unit_test_teardown(test_geneve_over_ipv6_has_a_checksum_unless_it_is_told_otherwise, end),
 		cmocka_unit_test_teardown(test_options_and_padding_are_skipped, end),
 		cmocka_unit_test_teardown(test_a_frame_that_ends_anywhere_is_dropped, end),
 		cmocka_unit_test_teardown(test_the_other_end_is_asked_for, end),

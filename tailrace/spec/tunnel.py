@@ -84,7 +84,7 @@ class Tunnel(Settings):
     checksum: bool | None = Field(
         None,
         description="whether the UDP checksum is written, over the whole frame; over IPv6 it is unless given, over "
-        "IPv4 it is 0. One that comes is checked",
+        "IPv4 it is 0. One that comes is checked; with Geneve over IPv6 none is taken without, unless this is false",
     )
     tagged: bool | None = Field(
         None,
