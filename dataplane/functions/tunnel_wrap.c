@@ -65,7 +65,7 @@ static inline struct flow flow_of(const uint8_t *inner, uint32_t size)
 		return flow4(inner + at, size - at);
 	if (type == RTE_BE16(RTE_ETHER_TYPE_IPV6) && size >= at + 40)
 		return flow6(inner + at, size - at);
-	return (struct flow){(uint32_t)(hash_mix(word(inner) ^ HASH_0, half(inner + 8) ^ HASH_1) >> 32), NOT_CAPABLE};
+	return (struct flow){(uint32_t)(hash_mix(word(inner) ^ HASH_0, word(inner + 4) ^ HASH_1) >> 32), NOT_CAPABLE};
 }
 
 static inline void put_ip4(const struct tunnel_headers *headers, uint8_t *ip, uint16_t length, uint8_t ecn)

@@ -225,6 +225,24 @@ static void test_the_source_port_is_the_flows(void **state)
 	assert_true(nb_seen > 900);
 }
 
+/* Of what is not IP the addresses say which flow it is: all of both. */
+static void test_other_frames_go_by_their_stations(void **state)
+{
+	open_ends(settings(TUNNEL_VXLAN, false));
+	for (unsigned at = 0; at < 12; at++) {
+		struct frame one = inner_of(1000, 0), other;
+		struct rte_mbuf *mbufs[2];
+
+		memcpy(one.bytes + 12, "\x88\x64", 2); /* PPPoE */
+		other = one;
+		other.bytes[at] ^= 2;
+		mbufs[0] = wrap(&one);
+		mbufs[1] = wrap(&other);
+		assert_memory_not_equal(bytes_of(mbufs[0]) + UDP4, bytes_of(mbufs[1]) + UDP4, 2);
+		rte_pktmbuf_free_bulk(mbufs, 2);
+	}
+}
+
 static void test_fragments_of_a_datagram_have_one_port(void **state)
 {
 	struct frame first = inner_of(1000, 0), later = inner_of(2000, 0);
@@ -894,6 +912,7 @@ int main(void)
 		cmocka_unit_test_teardown(test_geneve_over_ipv6_byte_by_byte, end),
 		cmocka_unit_test_teardown(test_all_kinds_of_frames_come_out_as_they_went_in, end),
 		cmocka_unit_test_teardown(test_the_source_port_is_the_flows, end),
+		cmocka_unit_test_teardown(test_other_frames_go_by_their_stations, end),
 		cmocka_unit_test_teardown(test_fragments_of_a_datagram_have_one_port, end),
 		cmocka_unit_test_teardown(test_a_frame_that_is_too_long_is_dropped_by_name, end),
 		cmocka_unit_test_teardown(test_a_tag_within_is_dropped_unless_it_may_be_there, end),
