@@ -33,7 +33,7 @@ struct bond_member {
 	unsigned ticks;	       /* since it was last looked for, or not taken by the driver; of one that is joined 0 */
 	atomic_ullong refused; /* frames that its device did not take as they were */
 	atomic_bool aside;     /* of LACP: its other end is not the one that was chosen */
-	atomic_ullong strays;  /* frames that came to it while it was set aside */
+	atomic_ullong strays;  /* frames that came to it while it was set aside, or that LACP does not send so */
 	uint16_t shim;	       /* ethdev of the driver's member */
 	int slow_fd;	       /* of LACP: for its frames; -1: the member is not open */
 	_Atomic(struct rte_mempool *) slow_pool; /* where the driver has them from; NULL: not yet looked up */
@@ -99,7 +99,7 @@ bool bond_send_slow(struct bond_member *member, struct rte_mbuf **mbufs, uint16_
 
 /*
  * From a worker, with LACP: look at what a member has received before the driver does.  Of one that is set aside only
- * LACP's frames are left.  Returns how many are left.
+ * LACP's frames are left, and of LACP's none that it does not send so.  Returns how many are left.
  */
 uint16_t bond_take_slow(struct bond_member *member, struct rte_mbuf **mbufs, uint16_t count);
 

@@ -98,19 +98,20 @@ int bond_check_slow_memory(const struct bond *bond, struct device_error *error)
 
 /* ------- frames, in the threads of workers ------- */
 
+static const struct rte_ether_addr slow_address = {{0x01, 0x80, 0xc2, 0x00, 0x00, 0x02}}; /* IEEE 802.3, 57A.3 */
+
 /*
- * By its type, also behind tags, which the next device may take off; and by the address of slow protocols (IEEE 802.3,
- * 57A.3), which nothing else is sent to.
+ * By its type, also behind tags, which the next device may take off; and by the address of slow protocols, which
+ * nothing else is sent to.
  */
 static bool is_slow(const struct rte_mbuf *mbuf)
 {
-	static const struct rte_ether_addr all = {{0x01, 0x80, 0xc2, 0x00, 0x00, 0x02}};
 	const struct rte_ether_hdr *ethernet = rte_pktmbuf_mtod(mbuf, const struct rte_ether_hdr *);
 	rte_be16_t type;
 
 	if (mbuf->data_len < sizeof(*ethernet))
 		return false;
-	if (unlikely(rte_is_same_ether_addr(&ethernet->dst_addr, &all)))
+	if (unlikely(rte_is_same_ether_addr(&ethernet->dst_addr, &slow_address)))
 		return true;
 	type = ethernet->ether_type;
 	for (uint32_t tags = 0, at = sizeof(*ethernet);
@@ -226,6 +227,26 @@ static struct lacpdu *lacpdu_of(struct rte_mbuf *mbuf)
 		       : NULL;
 }
 
+/* Whether the driver takes it for LACP's or a marker. */
+static bool is_for_driver(const struct rte_mbuf *mbuf)
+{
+	const struct slow_protocol_frame *frame = rte_pktmbuf_mtod(mbuf, const struct slow_protocol_frame *);
+
+	return frame->eth_hdr.ether_type == RTE_BE16(RTE_ETHER_TYPE_SLOW) &&
+	       (mbuf->data_len <= sizeof(frame->eth_hdr) || frame->slow_protocol.subtype == SLOW_SUBTYPE_LACP ||
+		frame->slow_protocol.subtype == SLOW_SUBTYPE_MARKER);
+}
+
+/*
+ * Whether it is one, which the driver does not look at: to the address that no bridge forwards, or anybody in the
+ * network could speak for the other end; and all there, or what the buffer had before would be read.
+ */
+static bool is_from_link(const struct rte_mbuf *mbuf)
+{
+	return mbuf->data_len >= sizeof(struct lacpdu_header) &&
+	       rte_is_same_ether_addr(&rte_pktmbuf_mtod(mbuf, const struct rte_ether_hdr *)->dst_addr, &slow_address);
+}
+
 /*
  * Let one that says that it joins say so only if the member may join that end.  `choose`: it is that end who says so;
  * what the driver says of one is no reason to choose it, which may never agree.
@@ -239,21 +260,33 @@ static void confine(struct bond_member *member, uint8_t *state, const struct lac
 		*state &= (uint8_t)~LACP_JOINS | may_say(member, &end, choose);
 }
 
+/* Whether the driver may have a frame. */
+static bool may_take(struct bond_member *member, struct rte_mbuf *mbuf)
+{
+	struct lacpdu *lacpdu = NULL;
+
+	if (unlikely(is_for_driver(mbuf))) {
+		if (!is_from_link(mbuf))
+			return false;
+		lacpdu = lacpdu_of(mbuf);
+	}
+	if (likely(lacpdu == NULL))
+		return !atomic_load_explicit(&member->aside, memory_order_relaxed);
+	confine(member, &lacpdu->actor.state, &lacpdu->actor, true);
+	return true;
+}
+
 uint16_t bond_take_slow(struct bond_member *member, struct rte_mbuf **mbufs, uint16_t count)
 {
 	uint16_t left = 0;
 
 	for (uint16_t i = 0; i < count; i++) {
-		struct lacpdu *lacpdu = lacpdu_of(mbufs[i]);
-
-		if (unlikely(lacpdu != NULL)) {
-			confine(member, &lacpdu->actor.state, &lacpdu->actor, true);
-		} else if (unlikely(atomic_load_explicit(&member->aside, memory_order_relaxed))) {
-			rte_pktmbuf_free(mbufs[i]);
-			atomic_fetch_add_explicit(&member->strays, 1, memory_order_relaxed);
+		if (likely(may_take(member, mbufs[i]))) {
+			mbufs[left++] = mbufs[i];
 			continue;
 		}
-		mbufs[left++] = mbufs[i];
+		rte_pktmbuf_free(mbufs[i]);
+		atomic_fetch_add_explicit(&member->strays, 1, memory_order_relaxed);
 	}
 	return left;
 }

@@ -195,6 +195,48 @@ static void begin_two(void)
 	}
 }
 
+/* The driver would read what the buffer had before it (Linux's bond takes none either). */
+static void one_that_is_cut_short_does_not_reach_the_driver(void **state)
+{
+	static const uint8_t heads[][22] = {{SLOW_ADDRESS, STATION, LACP},
+					    {SLOW_ADDRESS, STATION, 0x88, 0x09, 0x02, 0x01},
+					    {SLOW_ADDRESS, STATION, 0x88, 0x09, 0x03}}; /* OAM, which may be short */
+
+	for (unsigned i = 0; i < RTE_DIM(heads); i++)
+		for (unsigned length = sizeof(struct rte_ether_hdr); length <= FRAME; length++) {
+			struct rte_mbuf *mbuf = frame_of(bonds_own, heads[i], sizeof(heads[i]));
+			const bool whole = length == FRAME || (i == 2 && length > sizeof(struct rte_ether_hdr));
+
+			begin_two();
+			rte_pktmbuf_trim(mbuf, (uint16_t)(FRAME - length));
+			assert_int_equal(bond_take_slow(&two.members[0], &mbuf, 1), whole);
+			assert_int_equal(two.members[0].strays, !whole);
+			if (whole)
+				rte_pktmbuf_free(mbuf);
+		}
+}
+
+/* Bridges forward what is to any other address: so anybody in the network might have sent it. */
+static void one_to_another_address_does_not_reach_the_driver(void **state)
+{
+	static const uint8_t heads[][22] = {
+		{STATION, STATION, LACP},
+		{0xff, 0xff, 0xff, 0xff, 0xff, 0xff, STATION, LACP},
+		{0x01, 0x80, 0xc2, 0x00, 0x00, 0x0e, STATION, LACP},
+		{STATION, STATION, 0x88, 0x09, 0x02, 0x01},
+	};
+
+	begin_two();
+	for (unsigned i = 0; i < RTE_DIM(heads); i++) {
+		struct rte_mbuf *mbuf = frame_of(bonds_own, heads[i], sizeof(heads[i]));
+
+		rte_pktmbuf_mtod(mbuf, struct lacpdu_header *)->lacpdu.actor.state = COLLECTS;
+		assert_int_equal(bond_take_slow(&two.members[0], &mbuf, 1), 0);
+		assert_int_equal(two.members[0].strays, i + 1);
+		assert_true(rte_is_zero_ether_addr(&two.chosen.system));
+	}
+}
+
 /* The state with which the driver gets what an other end, of which this is the last byte of its system, says. */
 static uint8_t hears(unsigned which, uint8_t end, uint8_t state)
 {
@@ -386,6 +428,8 @@ int main(void)
 		cmocka_unit_test(other_frames_may_leave),
 		cmocka_unit_test(a_frame_that_ends_within_a_tag_is_not_read_beyond),
 		cmocka_unit_test(without_the_driver_s_pool_nothing_is_its_own),
+		cmocka_unit_test(one_that_is_cut_short_does_not_reach_the_driver),
+		cmocka_unit_test(one_to_another_address_does_not_reach_the_driver),
 		cmocka_unit_test(an_end_that_never_agrees_is_not_chosen),
 		cmocka_unit_test(an_end_that_does_not_collect_is_let_go_of),
 		cmocka_unit_test(a_choice_is_kept_until_the_driver_knows_of_it),
