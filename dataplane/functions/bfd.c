@@ -52,6 +52,8 @@ static void enter(struct bfd *bfd, enum bfd_state state, enum bfd_diagnostic dia
 		bfd->downs++;
 	bfd->state = state;
 	bfd->diagnostic = (uint8_t)diagnostic;
+	if (state == BFD_DOWN)
+		bfd->why_down = bfd->diagnostic;
 	bfd->since = now;
 	bfd->desired = state == BFD_UP ? bfd->with.interval : RTE_MAX(bfd->with.interval, (uint32_t)BFD_SLOW);
 	bfd->polls = state == BFD_UP;			      /* it asks for another interval (6.8.3) */

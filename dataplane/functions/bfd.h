@@ -33,6 +33,7 @@ struct bfd {
 	enum bfd_state state;
 	enum bfd_state remote_state; /* down also of one that is not heard; admin down until it says something else */
 	uint8_t diagnostic, remote_diagnostic;
+	uint8_t why_down; /* the diagnostic of the last change to down, kept when it is up again */
 	uint8_t remote_multiplier;
 	uint32_t own, remote;		       /* discriminators */
 	uint32_t desired;		       /* us between packets that it sends, as it asks for */

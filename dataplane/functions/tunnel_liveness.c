@@ -209,7 +209,7 @@ json_t *tunnel_liveness_row(struct tunnel *tunnel)
 	clock_gettime(CLOCK_MONOTONIC, &now);
 	return json_pack("{s:s, s:s, s:s, s:I, s:I, s:I, s:I, s:I, s:I, s:I}", "state", bfd_state_name(session.state),
 			 "other_end", bfd_state_name(session.remote_state), "why",
-			 bfd_diagnostic_name(session.diagnostic), "for_s",
+			 bfd_diagnostic_name(session.why_down), "for_s",
 			 (json_int_t)(now.tv_sec - (int64_t)(session.since / 1000000)), "detection_ms",
 			 (json_int_t)(bfd_detection(&session) / 1000), "losses", (json_int_t)session.downs, "sent",
 			 (json_int_t)liveness->sent, "taken", (json_int_t)liveness->taken, "ignored",

@@ -92,6 +92,8 @@ static void test_silence_is_noticed_in_time_and_forgiven(void **state)
 	run(4 * SECOND);
 	assert_int_equal(one.state, BFD_UP);
 	assert_int_equal(one.ups, 2);
+	assert_int_equal(one.diagnostic, BFD_NONE); /* as packets say it */
+	assert_int_equal(one.why_down, BFD_EXPIRED);
 }
 
 /* What an end sends, as it lies. */
