@@ -130,6 +130,9 @@ class Tunnel(Settings):
             return f"tunnel lacks {'; '.join(missing)}"
         return f"{replicas} replicas would have the same address; expected 1" if replicas > 1 else None
 
+    def stands_for(self) -> tuple[str, ...]:
+        return (self.local,) if self.local is not None else ()
+
     def problems(self) -> Iterator[tuple[Location, str]]:
         for name in ("remote", "gateway"):
             other = getattr(self, name)
@@ -139,6 +142,11 @@ class Tunnel(Settings):
                 yield (name,), f"{other} is not of the same IP version as {self.local}; expected IPv{self.version}"
             elif other == self.local:
                 yield (name,), f"{other} is this end's own address; expected another one's"
+        if self.gateway is not None and self.gateway == self.remote:
+            # Liveness would go by the port of ends that are not on one link, where nobody answers.
+            yield ("gateway",), f"{self.gateway} is the other end itself; leave gateway out if that is on the link"
+        if self.mac is not None and self.mac == self.neighbour:
+            yield ("neighbour",), f"{self.mac} is this end's own MAC address; expected another one's"
         if self.liveness is not None and self.port in LIVENESS_PORTS:
             yield ("port",), f"{self.port} is BFD's, which liveness needs; expected another one"
         if self.mtu < LEAST_MTU[self.version]:

@@ -64,6 +64,20 @@ def test_every_word_reaches_the_program() -> None:
     assert told(ENDS, "liveness: {}")["liveness"] == "300000"
 
 
+def test_two_of_one_address_are_noted() -> None:
+    other = "vni: 43, local: 192.0.2.1, remote: 192.0.2.3"
+    text = (
+        f"functions:\n  one: {{kind: tunnel, tunnel: {{{ENDS}}}}}\n  two: {{kind: tunnel, tunnel: {{{other}}}}}\n"
+        "bridges: {lan: [one.0, two.0, tester.a], wan: [one.1, two.1, tester.b]}\n"
+    )
+    assert [note for note in plan(text).notes if "stand for" in note] == [
+        "one and two both stand for 192.0.2.1: what is sent there reaches one of them only, unless their networks are "
+        "apart"
+    ]
+    apart = text.replace("192.0.2.1, remote: 192.0.2.3", "192.0.2.4, remote: 192.0.2.3")
+    assert not [note for note in plan(apart).notes if "stand for" in note]
+
+
 def test_it_may_have_several_cpus() -> None:
     assert Tunnel.one_thread is None
     (function,) = plan(tunnel(ENDS, where=", cpus: {start: 1, most: 2}")).functions
@@ -101,6 +115,11 @@ def test_what_is_written_reads_back_the_same() -> None:
         ),
         (tunnel(ENDS, "port: 3784, liveness: {}"), ["3784 is BFD's, which liveness needs"]),
         (tunnel(ENDS, "liveness: {interval: 5ms, missed: 0}"), ["5ms is out of range; expected 10ms to 60s", "missed"]),
+        (tunnel(ENDS, "gateway: 192.0.2.2"), ["192.0.2.2 is the other end itself; leave gateway out if"]),
+        (
+            tunnel(ENDS, "mac: '02:00:00:00:00:0a', neighbour: '02:00:00:00:00:0A'"),
+            ["neighbour: 02:00:00:00:00:0a is this end's own MAC address; expected another one's"],
+        ),
         (tunnel(SIX, "mtu: 1279"), ["1279 is less than IPv6 has; expected at least 1280"]),
         (tunnel(ENDS, "neighbour: '01:00:5e:00:00:01'"), ["neighbour"]),
     ],
