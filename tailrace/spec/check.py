@@ -54,6 +54,8 @@ class _Check:
             for port in each.port_names(name)[0 if each.passed_through else 2 :]
         ]
         """Ports of functions that no chain leads through."""
+        self.devices: dict[str, str] = {}
+        """Of each device outside, whose it is: a port's, a function's, or that of a chain's end as it is written."""
         self.in_chain: dict[str, str] = {}
         """Which chain an end or function was first seen in."""
         self.in_bridge: dict[str, str] = {}
@@ -103,7 +105,6 @@ class _Check:
             used.setdefault(name, what)
 
     def ports(self) -> None:
-        devices: dict[str, str] = {}
         paths: dict[str, str] = {}
         for name, port in self.spec.ports.items():
             if "." in name and name not in TESTER_ENDS and name not in self.function_ports and self.unknown(name):
@@ -118,12 +119,13 @@ class _Check:
             if port.device is not None:
                 own = port.device.identities
                 for same in own:
-                    if same in devices:
+                    if same in self.devices:
                         uri = port.device.uri if len(own) == 1 else same
                         self.at_key(
-                            ("ports", name), f"{uri} is the port {devices[same]!r} already; expected each device once"
+                            ("ports", name),
+                            f"{uri} is the port {self.devices[same]!r} already; expected each device once",
                         )
-                    devices.setdefault(same, name)
+                    self.devices.setdefault(same, name)
             if port.path is not None:
                 function = self.function_ports.get(name)
                 if function is not None and len(self.spec.functions[function].replicas) > 1:
@@ -143,12 +145,12 @@ class _Check:
                 )
         for name, each in self.spec.functions.items():
             for uri in (uri.partition(",")[0] for uri in each.passed_through):
-                if uri in devices:
+                if uri in self.devices:
                     self.at(
                         ("functions", name, "interface"),
-                        f"{uri} is {devices[uri]!r}'s already; expected each device once",
+                        f"{uri} is {self.devices[uri]!r}'s already; expected each device once",
                     )
-                devices.setdefault(uri, name)
+                self.devices.setdefault(uri, name)
 
     # --- functions -------------------------------------------------------------------------------------------------
 
@@ -178,6 +180,12 @@ class _Check:
                 if not self._hop(name, chain, index) or not text:
                     continue
                 place = self._path_location(name, index)
+                if hop.device is not None and text not in self.spec.ports:
+                    for same in hop.device.identities:
+                        if self.devices.setdefault(same, text) != text:
+                            self.at(
+                                place, f"{same} belongs to {self.devices[same]!r} already; expected each device once"
+                            )
                 if text in seen:
                     self.at(
                         place,

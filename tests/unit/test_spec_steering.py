@@ -147,6 +147,23 @@ WRONG = {
         "s.yaml:3:3: ports.q: pci:0000:3b:00.0 is the port 'p' already",
         "expected each device once",
     ),
+    "a member of a bond at a chain's end": (
+        "functions: {f: skeleton}\nports: {w: {bond: {members: [eth1, eth2]}}}\nchains: {c: [w, f, {if: eth2}]}\n",
+        "s.yaml:3:20: chains.c[2]: if:eth2 belongs to 'w' already",
+        "expected each device once",
+    ),
+    "an interface in two ways at the ends of chains": (
+        "functions: {f: skeleton}\nchains: {c: [{xdp: eth2}, f, {if: eth2}]}\n",
+        "s.yaml:2:30: chains.c[2]: if:eth2 belongs to 'xdp:eth2' already",
+        "expected each device once",
+    ),
+    "a device at a chain's end that a machine has": (
+        "functions: {vm: {runs: machine, image: /a.qcow2, interface: [vhost-user, {passthrough: '0000:3b:00.0'}]}, "
+        "f: skeleton}\n"
+        "chains: {c: [tester.a, f, {pci: '0000:3b:00.0'}]}\n",
+        "s.yaml:2:27: chains.c[2]: pci:0000:3b:00.0 belongs to 'vm' already",
+        "expected each device once",
+    ),
     "a TAP with a colon": (
         "ports: {p: {tap: 'a:b'}}\n" + CHAIN,
         "s.yaml:1:18: ports.p.tap: 'a:b' is no interface's name",
