@@ -110,6 +110,7 @@ def make_plan(
     notes += [f"{name}: {why}" for name in used for why in spec.functions[name].own_settings.warnings()]
     notes += _shared_prefixes(spec, used)
     notes += _without_frames(spec, used)
+    notes += _silent_bonds(spec)
     notes += [*usable.notes, *placement.notes]
     if placement.oversubscribed and refusal is not None and any(each.started for each in functions):
         notes.append(
@@ -386,6 +387,20 @@ def _without_frames(spec: Spec, used: Sequence[str]) -> list[str]:
         (name, RUNTIMES[each.runs].cpus_without_frames(each.kind, each.driver, each.cpus.most)) for name, each in known
     ]
     return [f"{name}: {why}" for name, why in found if why is not None]
+
+
+def _silent_bonds(spec: Spec) -> list[str]:
+    """Bonds that never carry a frame: who receives from one takes LACP's frames, too."""
+    led = {hop.name for chain in spec.chains.values() for hop in chain.path}
+    led |= {port for bridge in spec.bridges.values() for port in bridge.ports}
+    return [
+        f"{name} is in no chain and no bridge, so nothing hears the LACP of its other end: no frame leaves by it"
+        for name, port in spec.ports.items()
+        if port.device is not None
+        and port.device.bond is not None
+        and port.device.bond.mode == "lacp"
+        and name not in led
+    ]
 
 
 class _Maker:

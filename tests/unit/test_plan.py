@@ -73,6 +73,23 @@ def test_the_floor_fits_two_cores() -> None:
     assert {placed.switch.core, placed.tester.core} == {0, 1}
 
 
+@pytest.mark.parametrize(
+    ("mode", "steered", "noted"),
+    [
+        ("lacp", "chains: {c: [tester.a, f, tester.b]}", True),
+        ("lacp", "chains: {c: [tester.a, f, tester.b]}\nmirrors: {m: {port: f.0, to: wan}}", True),
+        ("lacp", "chains: {c: [tester.a, f, wan]}", False),
+        ("lacp", "bridges: {b: [wan, f.0]}", False),
+        ("active-backup", "chains: {c: [tester.a, f, tester.b]}\nmirrors: {m: {port: f.0, to: wan}}", False),
+    ],
+)
+def test_a_bond_whose_lacp_nobody_takes_is_noted(mode: str, steered: str, noted: bool) -> None:
+    text = f"functions: {{f: skeleton}}\nports: {{wan: {{bond: {{members: [x, y], mode: {mode}}}}}}}\n{steered}\n"
+    made = make_plan(parse_spec(text, "s"), huge=False, cpus=[Cpu(0), Cpu(1)], real_time="not asked")
+    said = "wan is in no chain and no bridge, so nothing hears the LACP of its other end: no frame leaves by it"
+    assert (said in made.notes) == noted
+
+
 def test_with_enough_cores_each_polls_alone_and_linux_keeps_the_first() -> None:
     placed = place(cpus(6), ["first", "second"], tester=True, real_time=True)
     assert not placed.oversubscribed
