@@ -106,6 +106,7 @@ void bond_leave(struct bond_member *member)
 	hush(false);
 	member->joined = false;
 	grace_wait();
+	atomic_store(&member->looped, false);
 }
 
 int bond_join(struct bond_member *member)

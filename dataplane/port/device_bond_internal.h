@@ -33,6 +33,8 @@ struct bond_member {
 	unsigned ticks;	       /* since it was last looked for, or not taken by the driver; of one that is joined 0 */
 	atomic_ullong refused; /* frames that its device did not take as they were */
 	atomic_bool aside;     /* of LACP: its other end is not the one that was chosen */
+	atomic_ullong system;  /* as its own LACP says it, in the low 48 bits; 0: it has said nothing */
+	atomic_bool looped;    /* of LACP: what came last was of a member of this bond */
 	atomic_ullong strays;  /* frames that came to it while it was set aside, or that LACP does not send so */
 	uint16_t shim;	       /* ethdev of the driver's member */
 	int slow_fd;	       /* of LACP: for its frames; -1: the member is not open */

@@ -260,6 +260,25 @@ static void confine(struct bond_member *member, uint8_t *state, const struct lac
 		*state &= (uint8_t)~LACP_JOINS | may_say(member, &end, choose);
 }
 
+static uint64_t system_of(const struct lacpdu *lacpdu)
+{
+	uint64_t word = 0;
+
+	memcpy(&word, &lacpdu->actor.port_params.system, sizeof(lacpdu->actor.port_params.system));
+	return word;
+}
+
+/* Whether a member of the same bond has sent it: members would agree with each other. */
+static bool is_own(const struct bond *bond, const struct lacpdu *lacpdu)
+{
+	const uint64_t system = system_of(lacpdu);
+
+	for (unsigned i = 0; i < bond->count && system != 0; i++)
+		if (atomic_load_explicit(&bond->members[i].system, memory_order_relaxed) == system)
+			return true;
+	return false;
+}
+
 /* Whether the driver may have a frame. */
 static bool may_take(struct bond_member *member, struct rte_mbuf *mbuf)
 {
@@ -272,6 +291,9 @@ static bool may_take(struct bond_member *member, struct rte_mbuf *mbuf)
 	}
 	if (likely(lacpdu == NULL))
 		return !atomic_load_explicit(&member->aside, memory_order_relaxed);
+	atomic_store_explicit(&member->looped, is_own(member->bond, lacpdu), memory_order_relaxed);
+	if (atomic_load_explicit(&member->looped, memory_order_relaxed))
+		return false;
 	confine(member, &lacpdu->actor.state, &lacpdu->actor, true);
 	return true;
 }
@@ -301,6 +323,7 @@ static void complete(struct bond_member *member, struct rte_mbuf *mbuf)
 
 	if (lacpdu == NULL)
 		return;
+	atomic_store_explicit(&member->system, system_of(lacpdu), memory_order_relaxed);
 	lacpdu->actor.state |= LACP_SHORT_TIMEOUT;
 	confine(member, &lacpdu->actor.state, &lacpdu->partner, false);
 }

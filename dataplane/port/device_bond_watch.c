@@ -89,9 +89,12 @@ static bool why_not(const struct bond_member *member, char *why, size_t size)
 		snprintf(why, size, "its other end is not that of the members that carry frames");
 	else if (member->bond->mode == BOND_LACP && bond_lacp_state(member, &info) &&
 		 (info.actor_state & CARRIES) != CARRIES)
-		snprintf(why, size,
-			 (info.actor_state & LACP_ALONE) != 0 ? "nobody answers LACP there"
-							      : "LACP has not agreed on it with the other end");
+		snprintf(why, size, "%s",
+			 atomic_load(&member->looped)
+				 ? "the bond's own LACP comes back there; lead its members to a switch with "
+				   "LACP, not to each other"
+			 : (info.actor_state & LACP_ALONE) != 0 ? "nobody answers LACP there"
+								: "LACP has not agreed on it with the other end");
 	else
 		return false;
 	return true;

@@ -276,6 +276,29 @@ static void pass_seconds(unsigned seconds)
 	two.chosen_at -= seconds * rte_get_tsc_hz();
 }
 
+/* Members that lead to one another, or to a switch that floods LACP, would agree with themselves. */
+static void the_bond_s_own_that_comes_back_is_not_heard(void **state)
+{
+	static const uint8_t head[] = {SLOW_ADDRESS, STATION, LACP}, own[] = {0x02, 0, 0, 0, 0, 0x77};
+	struct rte_mbuf *mbuf = frame_of(drivers, head, sizeof(head));
+	uint8_t frame[FRAME];
+	uint16_t count = 1;
+
+	begin_two();
+	memcpy(&rte_pktmbuf_mtod(mbuf, struct lacpdu_header *)->lacpdu.actor.port_params.system, own, sizeof(own));
+	assert_true(bond_send_slow(&two.members[0], &mbuf, &count));
+	assert_true(has_left(frame));
+	rte_pktmbuf_free(mbuf);
+	for (unsigned which = 0; which < MEMBERS; which++) {
+		mbuf = frame_of(bonds_own, frame, FRAME);
+		assert_int_equal(bond_take_slow(&two.members[which], &mbuf, 1), 0);
+		assert_int_equal(two.members[which].strays, 1);
+		assert_true(two.members[which].looped);
+	}
+	assert_int_equal(hears(1, 2, COLLECTS), COLLECTS);
+	assert_true(two.members[0].looped && !two.members[1].looped);
+}
+
 static void an_end_that_never_agrees_is_not_chosen(void **state)
 {
 	begin_two();
@@ -430,6 +453,7 @@ int main(void)
 		cmocka_unit_test(without_the_driver_s_pool_nothing_is_its_own),
 		cmocka_unit_test(one_that_is_cut_short_does_not_reach_the_driver),
 		cmocka_unit_test(one_to_another_address_does_not_reach_the_driver),
+		cmocka_unit_test(the_bond_s_own_that_comes_back_is_not_heard),
 		cmocka_unit_test(an_end_that_never_agrees_is_not_chosen),
 		cmocka_unit_test(an_end_that_does_not_collect_is_let_go_of),
 		cmocka_unit_test(a_choice_is_kept_until_the_driver_knows_of_it),
