@@ -33,6 +33,7 @@ from tailrace.plan.planned import (
 )
 from tailrace.plan.usable import Usable, show_held, usable_cpus
 from tailrace.process.process import real_time_refusal
+from tailrace.resources.addresses import is_own
 from tailrace.resources.ledger import exclusive_of_others, polled_on
 from tailrace.resources.place import FUNCTION_PRIORITY, Placement, TooFewCpus, keep_places, place, with_shared
 from tailrace.resources.topology import Cpu
@@ -84,6 +85,7 @@ def make_plan(
     maker.check_interfaces(used)
     cores = spec.fabric.cores or []
     beside = polled_on() if cpus is None else None
+    hosts = _addresses_of_the_host(spec, used) if cpus is None else []
     usable = Usable(cpus) if cpus is not None else usable_cpus(own, named=cores, least=spec.fabric.number)
     maker.check_cpus(used, usable.allowed or usable.cpus)
     maker.check_cores(usable.allowed or usable.cpus)
@@ -108,7 +110,7 @@ def make_plan(
     raise_any(maker.problems)
     notes = [f"{name} is in no chain and is not started" for name in spec.functions if name not in used]
     notes += [f"{name}: {why}" for name in used for why in spec.functions[name].own_settings.warnings()]
-    notes += _shared_prefixes(spec, used)
+    notes += _shared_prefixes(spec, used) + hosts
     notes += _without_frames(spec, used)
     notes += _silent_bonds(spec)
     notes += [*usable.notes, *placement.notes]
@@ -377,6 +379,17 @@ def _shared_prefixes(spec: Spec, used: Sequence[str]) -> list[str]:
         for pair in product(own[one], own[other])
         for wide, least in [sorted(pair, key=lambda each: each.prefixlen)]
         if wide.version == least.version and least.network_address in wide
+    ]
+
+
+def _addresses_of_the_host(spec: Spec, used: Sequence[str]) -> list[str]:
+    """The same of functions and this host, whose kernel sees the frames of the switch's interfaces, too."""
+    return [
+        f"{name} stands for {prefix.network_address}, which is an address of this host too: both answer there, unless "
+        "their networks are apart; give one of them another address"
+        for name in used
+        for prefix in map(ipaddress.ip_network, spec.functions[name].own_settings.stands_for())
+        if prefix.prefixlen == prefix.max_prefixlen and is_own(str(prefix.network_address))
     ]
 
 

@@ -7,8 +7,10 @@ import json
 import pytest
 import yaml
 
+from tailrace.plan import make
 from tailrace.plan.make import make_plan
 from tailrace.plan.planned import Plan
+from tailrace.resources.addresses import is_own
 from tailrace.resources.topology import Cpu
 from tailrace.spec.load import parse_spec
 from tailrace.spec.source import SpecError
@@ -76,6 +78,21 @@ def test_two_of_one_address_are_noted() -> None:
     ]
     apart = text.replace("192.0.2.1, remote: 192.0.2.3", "192.0.2.4, remote: 192.0.2.3")
     assert not [note for note in plan(apart).notes if "stand for" in note]
+
+
+def test_one_that_is_the_hosts_too_is_noted(monkeypatch: pytest.MonkeyPatch) -> None:
+    spec = parse_spec(tunnel(ENDS), "s")
+    for own, noted in (("192.0.2.1", True), ("192.0.2.2", False)):
+        monkeypatch.setattr(make, "is_own", own.__eq__)
+        found = [note for note in make_plan(spec, huge=False).notes if "address of this host" in note]
+        assert [note.partition(":")[0] for note in found] == [
+            "away stands for 192.0.2.1, which is an address of this host too"
+        ] * noted
+
+
+def test_whose_an_address_is() -> None:
+    assert is_own("127.0.0.1")
+    assert not is_own("198.51.100.1") and not is_own("2001:db8:ffff::1") and not is_own("fe80::1")
 
 
 def test_it_may_have_several_cpus() -> None:
