@@ -267,7 +267,8 @@ static enum verdict pass_extensions(uint8_t next, struct payload *payload, struc
 		const uint8_t *bytes = payload->bytes;
 		uint32_t length = 8;
 
-		if (next == frame->headers.protocol)
+		/* Of a later fragment that is what its sender says lies behind, which nobody looks at. */
+		if (next == frame->headers.protocol && frame->headers.fragment != FRAGMENT_LATER)
 			return VERDICT_FLOW;
 		if (payload->there < length)
 			return VERDICT_DROP_extension;

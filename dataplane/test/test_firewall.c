@@ -606,6 +606,34 @@ static void of_ipv6_too(void **state)
 	expect(DROP_fragment, 0, fragment6(2, 3, false, 8));
 }
 
+/* Only what the first one says is in a datagram counts for who puts it together (RFC 8200, 4.5). */
+static void a_later_fragment_is_one_whatever_it_says_it_has(void **state)
+{
+	static const uint8_t says[] = {IPPROTO_HOPOPTS, IPPROTO_ROUTING, IPPROTO_FRAGMENT, IPPROTO_AH,
+				       IPPROTO_DSTOPTS, IPPROTO_NONE,	 IPPROTO_UDP};
+
+	assert_null(tell("{\"default\": \"allow\"}"));
+	for (uint32_t i = 0; i < RTE_DIM(says); i++) {
+		struct frame later = fragment6(i, 3, false, 8), over = fragment6(i, 1, false, 8), behind;
+
+		later.bytes[14 + 40] = over.bytes[14 + 40] = says[i];
+		behind = later;
+		behind.length = 14 + 40;
+		behind.bytes[14 + 5] += 8;
+		behind.bytes[14 + 6] = IPPROTO_DSTOPTS;
+		frame_add32(&behind, IPPROTO_FRAGMENT << 24);
+		frame_add32(&behind, 0);
+		frame_add(&behind, later.bytes + 14 + 40, later.length - 14 - 40);
+		expect(DROP_fragment, 0, later);
+		expect(DROP_fragment, 0, behind);
+		expect(PASS, 0, fragment6(i, 0, true, 24));
+		expect(DROP_overlap, 0, over);
+		expect(PASS, 0, later);
+		expect(PASS, 0, behind);
+	}
+	assert_int_equal(state_now(), CONNECTION_syn_sent);
+}
+
 /* ------- headers ------- */
 
 static void what_does_not_hold_has_a_name(void **state)
@@ -1003,6 +1031,7 @@ int main(void)
 		TEST(fragments_follow_their_first),
 		TEST(a_first_fragment_has_the_whole_header),
 		TEST(of_ipv6_too),
+		TEST(a_later_fragment_is_one_whatever_it_says_it_has),
 		TEST(what_does_not_hold_has_a_name),
 		TEST(source_routes_are_dropped),
 		TEST(neighbours_find_each_other),
