@@ -393,6 +393,16 @@ static bool quoted_query(uint8_t type, bool six, struct inspected *frame)
 	return false;
 }
 
+/* What follows a datagram whose header holds is padding. */
+static uint32_t datagram_end(const uint8_t *bytes, const struct headers *headers)
+{
+	const uint8_t *ip = bytes + headers->network;
+
+	return headers->network + (headers->family == HEADERS_IPV6
+					   ? (ip[4] << 8 | ip[5]) + (uint32_t)sizeof(struct rte_ipv6_hdr)
+					   : (uint32_t)(ip[2] << 8 | ip[3]));
+}
+
 bool inspect_quoted(const uint8_t *bytes, uint32_t size, const struct inspected *error, struct inspected *quoted)
 {
 	const uint32_t inner = error->headers.embedded;
@@ -401,6 +411,7 @@ bool inspect_quoted(const uint8_t *bytes, uint32_t size, const struct inspected 
 
 	*quoted = *error;
 	quoted->event = EVENT_DATAGRAM;
+	size = RTE_MIN(size, datagram_end(bytes, &error->headers));
 	/* Of what does not hold the headers stay those of the error, whose source is not its destination. */
 	parse_embedded(bytes, size, &quoted->headers);
 	if (headers->fragment == FRAGMENT_LATER || headers->unread ||
@@ -413,7 +424,7 @@ bool inspect_quoted(const uint8_t *bytes, uint32_t size, const struct inspected 
 
 		if (six && bytes[inner + offsetof(struct rte_ipv6_hdr, proto)] != IPPROTO_ICMPV6)
 			return false;
-		return at < size && quoted_query(bytes[at], six, quoted);
+		return at + ICMP_LEAST <= size && quoted_query(bytes[at], six, quoted);
 	}
 	case IPPROTO_TCP:
 	case IPPROTO_UDP:

@@ -450,11 +450,20 @@ static void an_error_is_of_a_flow(void **state)
 	expect(DROP_unrelated, 1, lie);
 	lie = error4(SERVER, CLIENT, 3, &sent);
 	expect(DROP_unrelated, 1, error4(OTHER, SERVER, 3, &lie)); /* an error about an error */
+	lie = error4(OTHER, CLIENT, 3, &sent);
+	lie.bytes[14 + 3] = 20 + 8; /* what seems to be quoted is padding */
+	finish4(&lie);
+	expect(DROP_unrelated, 1, lie);
 	assert_int_equal(state_now(), CONNECTION_established);
 
 	expect(PASS, 0, echo);
 	expect(PASS, 1, reply);
 	expect(PASS, 1, error4(OTHER, CLIENT, 11, &echo));
+	expect(PASS, 0, icmp4(CLIENT, SERVER, 8, 0));
+	lie = error4(OTHER, CLIENT, 11, &echo);
+	lie.bytes[14 + 3] -= 4; /* whose identifier is not quoted */
+	finish4(&lie);
+	expect(DROP_unrelated, 1, lie);
 	expect(PASS, 0, error4(CLIENT, SERVER, 3, &reply));
 	expect(DROP_unrelated, 1, error4(OTHER, CLIENT, 11, &unanswered));
 }
