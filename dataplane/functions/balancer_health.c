@@ -45,18 +45,34 @@ static const struct balancer_own *own_of(const struct balancer *balancer)
 	return &atomic_load(&balancer->set.table)->own;
 }
 
-/* Ask for the MAC address of an end's next hop, unless somebody has a moment ago. */
-static void ask(struct balancer *balancer, const struct balancer_end *end, uint64_t now)
+/*
+ * Whether somebody has asked for the MAC address of an end's next hop a moment ago.  Where its answer is the probe,
+ * only one that is still to come is this end's too.
+ */
+static bool is_asked(const struct balancer *balancer, const struct balancer_end *end, uint64_t now)
+{
+	const struct balancer_end *leader = &balancer->set.ends[end->leader];
+
+	if (balancer->set.services[end->service].probe == BALANCER_NEIGHBOUR)
+		return leader->health.waits && leader->health.asked == now;
+	return leader->health.asked != 0 && now - leader->health.asked < ASK_AGAIN;
+}
+
+/* Returns whether the question is on its way. */
+static bool ask(struct balancer *balancer, const struct balancer_end *end, uint64_t now)
 {
 	struct balancer_end *leader = &balancer->set.ends[end->leader];
 	uint8_t frame[BALANCER_FRAME];
 
-	if (leader->health.asked != 0 && now - leader->health.asked < ASK_AGAIN)
-		return;
-	if (send_frame(balancer, 1, frame,
-		       neighbour_write_question(frame, &own_of(balancer)->station,
-						balancer_next_hop(&balancer->set, own_of(balancer), end))))
-		leader->health.asked = now;
+	if (is_asked(balancer, end, now))
+		return true;
+	if (!send_frame(balancer, 1, frame,
+			neighbour_write_question(frame, &own_of(balancer)->station,
+						 balancer_next_hop(&balancer->set, own_of(balancer), end))))
+		return false;
+	leader->health.asked = now;
+	leader->health.waits = true;
+	return true;
 }
 
 static void mac_of(const struct balancer_end *end, uint8_t *mac)
@@ -222,11 +238,12 @@ static bool take_neighbour(struct balancer *balancer, const struct neighbour *ne
 		return false;
 	for (unsigned i = 0; i < set->nb_used; i++) {
 		struct balancer_end *end = &set->ends[set->used[i]];
-		const struct balancer_end *leader = &set->ends[end->leader];
+		struct balancer_end *leader = &set->ends[end->leader];
 
 		if (leader->health.asked == 0 || now - leader->health.asked > HEARD_WITHIN ||
 		    memcmp(balancer_next_hop(set, own, end), &neighbour->source, sizeof(neighbour->source)) != 0)
 			continue;
+		leader->health.waits = false;
 		if (end->mac == 0)
 			end->health.due = now;
 		end->mac = mac;
@@ -328,10 +345,8 @@ static bool probe(struct balancer *balancer, struct balancer_end *end, uint64_t 
 		nonce = (uint32_t)rte_rdtsc();
 	end->health.nonce = nonce;
 	mac_of(end, mac);
-	if (end->mac == 0 || service->probe == BALANCER_NEIGHBOUR) {
-		ask(balancer, end, now);
-		return true;
-	}
+	if (end->mac == 0 || service->probe == BALANCER_NEIGHBOUR)
+		return ask(balancer, end, now);
 	if (end->health.bad > 0 || now - balancer->set.ends[end->leader].health.asked > ASK_ANEW)
 		ask(balancer, end, now);
 	if (service->probe == BALANCER_ECHO)

@@ -74,6 +74,7 @@ struct balancer_end {
 		uint64_t due, sent, asked; /* ms; sent: 0 if nothing is waited for */
 		uint32_t nonce;
 		uint8_t good, bad; /* in a row */
+		bool waits;	   /* it has asked, and nobody has answered since */
 		bool known;	   /* it has had a result */
 		bool answered;	   /* it was up by an answer of its own */
 		bool vouched;	   /* it is up by the word of the instance before */

@@ -572,6 +572,50 @@ static void an_end_is_down_by_three_probes_and_up_by_two(void **state)
 		assert_true(balancer_end_is_up(&set->ends[set->used[i]]));
 }
 
+#define BY_NEIGHBOUR(ends)                                                                                    \
+	"{\"name\": \"near\", \"address\": \"192.0.2.3\", \"port\": 80, \"health\": {\"by\": \"neighbour\", " \
+	"\"interval\": 100, \"timeout\": 100, \"rise\": 1, \"fall\": 1}, \"back_ends\": [" ends "]}"
+
+/* Each probe is a question, however soon it comes after another one. */
+static void who_answers_each_question_for_its_mac_address_stays_up(void **state)
+{
+	const struct balancer_set *set = &the_balancer.set;
+	uint64_t events;
+
+	assert_null(tell(SET(BY_NEIGHBOUR(END(1, "") ", " END(2, "")))));
+	wait_ms(1000);
+	events = the_balancer.health.nb_events;
+	wait_ms(10000);
+	assert_int_equal(the_balancer.health.nb_events, events);
+	for (unsigned i = 0; i < set->nb_used; i++)
+		assert_true(balancer_end_is_up(&set->ends[set->used[i]]));
+	deaf = 1 << 1;
+	wait_ms(300);
+	assert_int_equal(the_balancer.health.nb_events, events + 1);
+}
+
+/* More than are probed in a step have their answer by one station. */
+static void who_is_behind_a_gateway_is_up_by_its_answer(void **state)
+{
+	const struct balancer_set *set = &the_balancer.set;
+	char ends[100 * 80] = "", text[sizeof(ends) + 400];
+	unsigned up = 0;
+
+	for (unsigned i = 1, at = 0; i <= 100; i++)
+		at += (unsigned)snprintf(ends + at, sizeof(ends) - at,
+					 "%s{\"name\": \"%u\", \"address\": \"203.0.113.%u\", \"port\": 80}",
+					 i > 1 ? ", " : "", i, i);
+	snprintf(text, sizeof(text), "{\"gateway\": [\"198.18.1.4\"], " OWN_ADDRESSES ", \"services\": [%s%s%s",
+		 "{\"name\": \"far\", \"address\": \"192.0.2.4\", \"port\": 80, \"health\": {\"by\": \"neighbour\"}, "
+		 "\"back_ends\": [",
+		 ends, "]}]}");
+	assert_null(tell(text));
+	wait_ms(60000);
+	for (unsigned i = 0; i < set->nb_used; i++)
+		up += balancer_end_is_up(&set->ends[set->used[i]]);
+	assert_int_equal(up, 100);
+}
+
 static void an_end_that_refuses_is_down(void **state)
 {
 	refuses = 1u << 3;
@@ -1274,6 +1318,8 @@ int main(void)
 		TEST(a_full_table_costs_memory_of_connections_not_connections),
 		TEST(without_a_back_end_that_is_up_nothing_begins),
 		TEST(an_end_is_down_by_three_probes_and_up_by_two),
+		TEST(who_answers_each_question_for_its_mac_address_stays_up),
+		TEST(who_is_behind_a_gateway_is_up_by_its_answer),
 		TEST(an_end_that_refuses_is_down),
 		TEST(who_guesses_is_no_back_end),
 		TEST(an_unasked_for_mac_address_is_not_taken),
