@@ -271,6 +271,21 @@ static void name_leaders(struct balancer_set *set, const struct balancer_setting
 	}
 }
 
+/* Who has another next hop than before asks for its MAC address at once, and sends to the one that it knows until it is
+ * answered. */
+static void ask_anew(struct balancer_set *set, const struct balancer_own *before, const struct balancer_own *own)
+{
+	for (unsigned i = 0; i < set->nb_used; i++) {
+		struct balancer_end *end = &set->ends[set->used[i]];
+
+		if (memcmp(balancer_next_hop(set, before, end), balancer_next_hop(set, own, end),
+			   sizeof(struct ip_address)) == 0)
+			continue;
+		set->ends[end->leader].health.asked = 0;
+		end->health.due = 0;
+	}
+}
+
 int balancer_set_take(struct balancer_set *set, json_t *params, struct control_error *error)
 {
 	struct balancer_settings *settings = balancer_settings_read(params, error);
@@ -289,6 +304,7 @@ int balancer_set_take(struct balancer_set *set, json_t *params, struct control_e
 		put_services(set, settings);
 		put_ends(set, settings);
 		name_leaders(set, settings);
+		ask_anew(set, &atomic_load(&set->table)->own, &settings->own);
 		rc = publish(set, &settings->own);
 		if (rc != 0) /* a restart finds it as it was told */
 			control_fail(error, CONTROL_FAILED, "no memory for its tables");

@@ -35,6 +35,7 @@ static uint64_t now;	 /* TSC */
 static uint64_t ms;	 /* of the health thread */
 static unsigned deaf;	 /* bits: back ends that answer nothing */
 static unsigned refuses; /* bits: that answer a SYN by a reset */
+static bool routed;	 /* back ends are behind a gateway */
 static unsigned nb_queues = 1;
 
 /* ------- settings ------- */
@@ -127,7 +128,7 @@ static void swap(uint8_t *bytes, unsigned size)
 static void answer_probe(struct frame probe, uint8_t station)
 {
 	check_sums(&probe);
-	assert_int_equal(probe.bytes[5], station);
+	assert_true(probe.bytes[5] == station || routed);
 	swap(probe.bytes, 6);
 	if (is_six(&probe))
 		swap(probe.bytes + 14 + 8, 16);
@@ -338,6 +339,7 @@ static int open_with(const char *settings)
 	now = rte_get_tsc_hz();
 	ms = 1000;
 	deaf = refuses = 0;
+	routed = false;
 	assert_null(balancer.set("connections", RTE_STR(CONNECTIONS)));
 	if (balancer.keeping->open(&(struct function_start){.pool = pool, .wake_fd = -1, .nb_queues = nb_queues}) != 0)
 		return -1;
@@ -614,6 +616,29 @@ static void who_is_behind_a_gateway_is_up_by_its_answer(void **state)
 	for (unsigned i = 0; i < set->nb_used; i++)
 		up += balancer_end_is_up(&set->ends[set->used[i]]);
 	assert_int_equal(up, 100);
+}
+
+/* Where a client's frames go, a moment after it was told other settings. */
+static uint8_t station_by(const char *settings)
+{
+	struct frame frame = CLIENT_SENDS(1000, ACK);
+
+	assert_null(tell(settings));
+	wait_ms(100);
+	assert_int_equal(pass(&frame, 0), VERDICT_PASS);
+	return frame.bytes[5];
+}
+
+static void another_gateway_is_asked_for_at_once(void **state)
+{
+	wait_ms(40000);
+	routed = true;
+	assert_int_equal(
+		station_by("{\"gateway\": [\"198.18.1.3\"], " OWN_ADDRESSES ", \"services\": [" WEB(ALL_ENDS) "]}"),
+		STATION + 3);
+	assert_int_equal(
+		station_by("{\"gateway\": [\"198.18.1.4\"], " OWN_ADDRESSES ", \"services\": [" WEB(ALL_ENDS) "]}"),
+		STATION + 4);
 }
 
 static void an_end_that_refuses_is_down(void **state)
@@ -1320,6 +1345,7 @@ int main(void)
 		TEST(an_end_is_down_by_three_probes_and_up_by_two),
 		TEST(who_answers_each_question_for_its_mac_address_stays_up),
 		TEST(who_is_behind_a_gateway_is_up_by_its_answer),
+		TEST(another_gateway_is_asked_for_at_once),
 		TEST(an_end_that_refuses_is_down),
 		TEST(who_guesses_is_no_back_end),
 		TEST(an_unasked_for_mac_address_is_not_taken),
