@@ -154,6 +154,12 @@ static enum handover_result begin(struct connections *flows, const struct handov
 	return HANDOVER_taken;
 }
 
+/* Which back end has it there does not count where that one is not, or not up. */
+static bool follow(struct connections *flows, struct connection *flow, const struct handover_record *record)
+{
+	return flow->mark == record->end_number || begin(flows, record) != HANDOVER_taken;
+}
+
 static void end(struct connections *flows, const struct handover_record *record, struct connection *flow)
 {
 	struct balancer_lane *lane = container_of(flows, struct balancer_lane, flows);
@@ -177,5 +183,6 @@ struct handover balancer_handover = {.one_sided = true,
 				     .prepare = prepare,
 				     .begin = begin,
 				     .end = end,
+				     .follow = follow,
 				     .tell = tell,
 				     .hear = hear};

@@ -119,17 +119,41 @@ static unsigned table_of(const struct handover *handover, const struct handover_
 	return handover->tables.nb > 1 ? handover->home(handover, record) : 0;
 }
 
-static enum handover_result update(struct connections *flows, struct connection *flow,
-				   const struct handover_record *record, uint32_t seen)
+/* Ticks wrap; of two within half of the range one is later.  States are in the order of a flow's life. */
+static bool is_later(const struct connection *flow, const struct handover_record *record, uint32_t seen)
 {
-	/* Ticks wrap; of two within half of the range one is later.  States are in the order of a flow's life. */
 	const int32_t later = (int32_t)(seen - flow->seen);
 
-	if (flow->opener != record->opener || flow->port != record->port || later < 0 ||
-	    (later == 0 && record->state <= flow->state))
-		return HANDOVER_known;
-	connections_enter(flows, flow, record->state, seen);
-	return HANDOVER_updated;
+	return later > 0 || (later == 0 && record->state > flow->state);
+}
+
+/* Whether a flow that is known is that of the record, and not one with the same ends that has ended since. */
+static bool goes_on(const struct handover *handover, struct connections *flows, struct connection *flow,
+		    const struct handover_record *record)
+{
+	return flow->opener == record->opener && flow->port == record->port &&
+	       (handover->follow == NULL || handover->follow(flows, flow, record));
+}
+
+static enum handover_result add(struct handover *handover, struct connections *flows, const struct connection_key *key,
+				const struct handover_record *record, uint32_t seen, uint32_t tick)
+{
+	enum handover_result result;
+	struct connection *flow;
+
+	if (handover->begin != NULL) {
+		result = handover->begin(flows, record);
+		if (result != HANDOVER_taken)
+			return result;
+	}
+	flow = connections_add(flows, key, record->state, record->port, tick);
+	if (handover->end != NULL)
+		handover->end(flows, record, flow);
+	if (flow == NULL)
+		return HANDOVER_no_room;
+	flow->seen = seen;
+	function_count(&flows->begun, (uint64_t)-1); /* not here */
+	return HANDOVER_taken;
 }
 
 enum handover_result handover_take_one(struct handover *handover, const struct handover_record *record, uint32_t tick)
@@ -148,21 +172,17 @@ enum handover_result handover_take_one(struct handover *handover, const struct h
 	if (tick - seen > flows->timeouts[record->state])
 		return HANDOVER_aged;
 	flow = connections_find(flows, &key, 0, tick);
-	if (flow != NULL)
-		return update(flows, flow, record, seen);
-	if (handover->begin != NULL) {
-		result = handover->begin(flows, record);
-		if (result != HANDOVER_taken)
-			return result;
-	}
-	flow = connections_add(flows, &key, record->state, record->port, tick);
-	if (handover->end != NULL)
-		handover->end(flows, record, flow);
 	if (flow == NULL)
-		return HANDOVER_no_room;
-	flow->seen = seen;
-	function_count(&flows->begun, (uint64_t)-1); /* not here */
-	return HANDOVER_taken;
+		return add(handover, flows, &key, record, seen, tick);
+	if (!is_later(flow, record, seen))
+		return HANDOVER_known;
+	if (goes_on(handover, flows, flow, record)) {
+		connections_enter(flows, flow, record->state, seen);
+		return HANDOVER_updated;
+	}
+	connections_remove(flows, flow);
+	result = add(handover, flows, &key, record, seen, tick);
+	return result == HANDOVER_taken ? HANDOVER_updated : result;
 }
 
 /* ------- the forwarding thread ------- */

@@ -82,6 +82,9 @@ struct handover {
 	 * (`flow` is NULL: it was not added). */
 	enum handover_result (*begin)(struct connections *flows, const struct handover_record *record);
 	void (*end)(struct connections *flows, const struct handover_record *record, struct connection *flow);
+	/* Likewise, of a flow that is known and that the other instance has seen later: take what has changed beside
+	 * it.  Returns false if it has something else there: it began anew, and is to be taken in its place. */
+	bool (*follow)(struct connections *flows, struct connection *flow, const struct handover_record *record);
 
 	/* Of who knows more than connections.  The control thread: write what the other instance is to know, so many
 	 * bytes at most; and hear what it knows, whatever that is.  It comes with the first page. */

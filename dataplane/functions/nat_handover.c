@@ -37,6 +37,25 @@ static bool can_be(const struct nat *nat, const struct headers *headers, const s
 	       nat_prefixes_find(&nat->settings->inside, end->address) >= 0;
 }
 
+/* Where frames for an inside end go, as the other instance has it, which has seen that end later. */
+static void take_station(struct nat_mapping *mapping, const struct handover_record *record)
+{
+	if (!record->has_mac)
+		return;
+	memcpy(mapping->mac, record->mac, sizeof(mapping->mac));
+	mapping->has_mac = true;
+}
+
+static bool follow(struct connections *flows, struct connection *flow, const struct handover_record *record)
+{
+	const struct nat *nat = container_of(flows, struct nat, flows);
+
+	if (nat_outside_address(flow) != record->outside || nat_outside_port(flow) != record->outside_port)
+		return false;
+	take_station(nat_mapping_of(nat, flow), record);
+	return true;
+}
+
 static enum handover_result begin(struct connections *flows, const struct handover_record *record)
 {
 	struct nat *nat = container_of(flows, struct nat, flows);
@@ -52,10 +71,8 @@ static enum handover_result begin(struct connections *flows, const struct handov
 	mapping = nat_table_hold_this(&nat->table, &end, record->outside, record->outside_port, &why);
 	if (mapping == NULL)
 		return why == VERDICT_DROP_no_ports ? HANDOVER_unfit : HANDOVER_no_room;
-	if (!mapping->has_mac && record->has_mac) {
-		memcpy(mapping->mac, record->mac, sizeof(mapping->mac));
-		mapping->has_mac = true;
-	}
+	if (!mapping->has_mac)
+		take_station(mapping, record);
 	return HANDOVER_taken;
 }
 
@@ -84,4 +101,4 @@ static unsigned home(const struct handover *handover, const struct handover_reco
 	return nat_table_home(inside_of(&headers, record).address, handover->tables.nb);
 }
 
-struct handover nat_handover = {.fill = fill, .begin = begin, .end = end, .home = home};
+struct handover nat_handover = {.fill = fill, .begin = begin, .end = end, .follow = follow, .home = home};

@@ -1073,6 +1073,34 @@ static void connections_stay_with_their_ends_in_another_instance(void **state)
 			 HANDOVER_known);
 }
 
+/* Its end went down there, and it goes to another one since. */
+static void a_connection_follows_to_the_end_that_it_went_to_elsewhere(void **state)
+{
+	struct handover_record records[CONNECTIONS], later;
+	const unsigned to = connect_from(1000), other = to % ENDS + 1;
+
+	assert_int_equal(all_records(records), 1);
+	begin_anew(SET(WEB(ALL_ENDS)));
+	assert_int_equal(take_records(records, 1, HANDOVER_taken), 1);
+	wait_seconds(1);
+	later = records[0];
+	later.end[3] = (uint8_t)other;
+	later.seen++;
+	later.has_mac = false; /* nobody has it up */
+	assert_int_equal(take_records(&later, 1, HANDOVER_updated), 1);
+	assert_int_equal(end_of(CLIENT_SENDS(1000, ACK)), to);
+	later.seen = connections_tick(now) + 1;
+	later.has_mac = true;
+	later.mac[5] = (uint8_t)(STATION + other);
+	wait_seconds(1);
+	assert_int_equal(take_records(&later, 1, HANDOVER_updated), 1);
+	assert_int_equal(known(), 1);
+	assert_int_equal(end_of(CLIENT_SENDS(1000, ACK)), other);
+	expect(PASS, 1, END_SENDS(other, 1000, ACK));
+	expect(DROP_wrong_end, 1, END_SENDS(to, 1000, ACK));
+	assert_int_equal(balancer_set_counts(&the_balancer.set, balancer_handover.batch[0].end_number).connections, 1);
+}
+
 static void an_end_is_up_by_the_word_of_the_instance_before(void **state)
 {
 	struct handover_record records[CONNECTIONS];
@@ -1363,6 +1391,7 @@ int main(void)
 		TEST(settings_are_checked),
 		TEST(tables_show_what_there_is),
 		TEST(connections_stay_with_their_ends_in_another_instance),
+		TEST(a_connection_follows_to_the_end_that_it_went_to_elsewhere),
 		TEST(an_end_is_up_by_the_word_of_the_instance_before),
 		TEST(ends_without_a_connection_are_up_and_down_as_before),
 		TEST(one_that_stands_by_is_silent_and_goes_by_the_active_one_s_word),
@@ -1398,6 +1427,7 @@ int main(void)
 		SEVERAL(settings_are_checked),
 		SEVERAL(tables_show_what_there_is),
 		SEVERAL(connections_stay_with_their_ends_in_another_instance),
+		SEVERAL(a_connection_follows_to_the_end_that_it_went_to_elsewhere),
 		SEVERAL(an_end_is_up_by_the_word_of_the_instance_before),
 		SEVERAL(ends_without_a_connection_are_up_and_down_as_before),
 		SEVERAL(of_what_is_told_only_what_can_be_is_heard),

@@ -947,6 +947,28 @@ static void two_states_of_one_tick_are_in_order(void **state)
 }
 
 /* A standby that sleeps gets no frame that would have it look. */
+/* The same ends; the other one began there. */
+static void who_began_later_elsewhere_is_believed(void **state)
+{
+	json_t *page;
+
+	now = rte_rdtsc();
+	expect(PASS, 0, udp4(CLIENT, SERVER, 1000, 53));
+	page = given(json_object());
+	begin_anew();
+	assert_null(tell("{\"default\": \"allow\"}"));
+	now -= rte_get_tsc_hz();
+	expect(PASS, 1, udp4(SERVER, CLIENT, 53, 1000));
+	expect_counted(records_of(page), "updated", 1);
+	assert_int_equal(firewalls[0].flows.used, 1);
+	expect(PASS, 0, udp4(CLIENT, SERVER, 1000, 53));
+	assert_int_equal(state_now(), CONNECTION_one_way);
+	expect(PASS, 1, udp4(SERVER, CLIENT, 53, 1000));
+	assert_int_equal(state_now(), CONNECTION_two_way);
+	expect_counted(records_of(page), "known", 1);
+	json_decref(page);
+}
+
 static void an_empty_page_has_what_has_aged_forgotten(void **state)
 {
 	now = rte_rdtsc() - 10000 * rte_get_tsc_hz();
@@ -1050,6 +1072,7 @@ int main(void)
 		TEST(a_state_of_later_takes_the_place_of_an_earlier_one),
 		TEST(what_has_changed_is_told_from_what_was_only_seen),
 		TEST(two_states_of_one_tick_are_in_order),
+		TEST(who_began_later_elsewhere_is_believed),
 		TEST(an_empty_page_has_what_has_aged_forgotten),
 		TEST(a_table_that_is_full_of_connections_takes_no_more),
 		TEST(what_is_handed_over_is_not_believed),

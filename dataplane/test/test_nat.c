@@ -499,6 +499,50 @@ static void a_connection_keeps_its_address_in_another_instance(void **state)
 	assert_int_equal(nats[0].table.mapped, 2); /* the forwards */
 }
 
+/* It ended there, and began once more with another port outside, or from another station. */
+static void what_began_anew_elsewhere_takes_the_place_of_what_was_before(void **state)
+{
+	static const uint8_t moved[] = {2, 0, 0, 0, 0, 77};
+	struct handover_record records[CONNECTIONS], anew;
+	struct frame answer;
+
+	sent(tcp(HOST, 2000, SERVER, 99, 2), 0);
+	assert_int_equal(handed_over(&nat_handover, &nats[0].flows, records), 1);
+	end(state);
+	begin("endpoint-independent");
+	assert_int_equal(take(&records[0]), HANDOVER_taken);
+	wait_seconds(2);
+	anew = records[0];
+	anew.outside_port ^= 2;
+	assert_int_equal(take(&anew), HANDOVER_known); /* of the same tick */
+	anew.seen++;
+	assert_int_equal(take(&anew), HANDOVER_updated);
+	assert_int_equal(nats[0].flows.used, 1);
+	assert_int_equal(nats[0].table.mapped, 2 + 1);
+	assert_int_equal(sent(tcp(HOST, 2000, SERVER, 99, 2), 0).from, anew.outside_port);
+	wait_seconds(1);
+	anew.seen = connections_tick(now);
+	anew.has_mac = true;
+	memcpy(anew.mac, moved, sizeof(moved));
+	assert_int_equal(take(&anew), HANDOVER_updated);
+	answer = tcp(SERVER, 99, anew.outside, anew.outside_port, 18);
+	assert_true(passes(&answer, 1));
+	assert_memory_equal(answer.bytes, moved, sizeof(moved));
+	/* With a port that is another host's it cannot be here. */
+	sent(tcp(OTHER, 2000, SERVER, 99, 2), 0);
+	wait_seconds(1);
+	assert_int_equal(handed_over(&nat_handover, &nats[0].flows, records), 2);
+	for (unsigned i = 0; i < 2; i++)
+		if (records[i].outside_port != anew.outside_port || records[i].outside != anew.outside) {
+			anew.outside = records[i].outside;
+			anew.outside_port = records[i].outside_port;
+			break;
+		}
+	anew.seen = connections_tick(now);
+	assert_int_equal(take(&anew), HANDOVER_unfit);
+	assert_int_equal(nats[0].flows.used, 1);
+}
+
 static void what_cannot_be_here_is_not_taken(void **state)
 {
 	struct handover_record records[CONNECTIONS], wrong;
@@ -576,6 +620,7 @@ int main(void)
 		TEST(what_must_not_be_is_dropped),
 		TEST(a_vlan_is_another_network),
 		TEST(a_connection_keeps_its_address_in_another_instance),
+		TEST(what_began_anew_elsewhere_takes_the_place_of_what_was_before),
 		TEST(what_cannot_be_here_is_not_taken),
 		TEST(settings_are_checked),
 	};
