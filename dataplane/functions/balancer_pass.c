@@ -89,6 +89,8 @@ static __rte_noinline uint16_t begin(struct balancer_lane *lane, const struct ba
 		flow = connections_add(&lane->flows, &passing->base.key, state, CLIENTS, lane->tick);
 	if (unlikely(flow == NULL)) {
 		passing->unkept = true;
+		if (passing->base.words.event == EVENT_DATAGRAM)
+			atomic_store_explicit(&lane->ends[number].unkept, lane->tick, memory_order_relaxed);
 		return number;
 	}
 	balancer_connection_began(lane, flow, number);
@@ -159,7 +161,19 @@ static enum verdict pass_to_end(struct balancer_lane *lane, const struct balance
 	return VERDICT_PASS;
 }
 
-/* What an end sends from its port without being asked is its own. */
+/*
+ * What an end sends from its port without being asked is its own.  While it gets datagrams without an entry, their
+ * answers cannot be told from that, and are many more.
+ */
+static bool is_its_own(const struct balancer_lane *lane, const struct balancer_passing *passing, enum event event)
+{
+	const uint32_t unkept = atomic_load_explicit(&lane->ends[passing->end].unkept, memory_order_relaxed);
+
+	if (lane->set->services[passing->service].protocol == IPPROTO_TCP)
+		return event == EVENT_SYN;
+	return unkept == 0 || lane->tick - unkept > lane->flows.timeouts[CONNECTION_one_way];
+}
+
 static enum verdict pass_from_end(struct balancer_lane *lane, struct balancer_passing *passing)
 {
 	const struct balancer_service *service = &lane->set->services[passing->service];
@@ -167,7 +181,7 @@ static enum verdict pass_from_end(struct balancer_lane *lane, struct balancer_pa
 	const enum event event = passing->base.words.event;
 	unsigned state;
 
-	if (unlikely(flow == NULL && (service->protocol != IPPROTO_TCP || event == EVENT_SYN)))
+	if (unlikely(flow == NULL && is_its_own(lane, passing, event)))
 		return VERDICT_PASS;
 	if (likely(flow != NULL)) {
 		if (unlikely(flow->mark != passing->end))

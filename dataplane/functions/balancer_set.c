@@ -218,8 +218,12 @@ static void begin_end(struct balancer_set *set, uint16_t number, const struct ba
 	end->port = wanted->port;
 	end->service = wanted->service;
 	end->mac = 0;
-	for (unsigned queue = 0; queue < set->nb_queues; queue++)
-		set->counts[queue][number].begun = set->counts[queue][number].frames = 0;
+	for (unsigned queue = 0; queue < set->nb_queues; queue++) {
+		struct balancer_end_counts *counts = &set->counts[queue][number];
+
+		counts->begun = counts->frames = 0;
+		counts->unkept = 0;
+	}
 	memset(&end->health, 0, sizeof(end->health));
 	atomic_store_explicit(&end->state, BALANCER_DOWN, memory_order_release);
 }

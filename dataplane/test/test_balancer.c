@@ -536,6 +536,30 @@ static void a_full_table_costs_memory_of_connections_not_connections(void **stat
 	assert_true(counted(0).unkept > 0);
 }
 
+/* Datagrams in use do not give way: those of clients that have no entry are answered too. */
+static void a_full_table_costs_no_datagrams_either(void **state)
+{
+	struct frame own;
+
+	for (unsigned i = 0; i < 4 * CONNECTIONS; i++) {
+		const uint32_t client = 0x0b000000 + i;
+		const unsigned to = end_of(udp(client, 1, VIRTUAL, 53));
+		struct frame back = udp(FIRST + to, 53, client, 1);
+
+		assert_int_equal(pass(&back, 1), VERDICT_PASS);
+		check_sums(&back);
+		assert_int_equal(ntohl(ip_of(&back)->src_addr), VIRTUAL);
+	}
+	assert_true(counted(0).unkept > 0);
+	/* Later there is room again, and what ends send unasked is their own. */
+	wait_seconds(400);
+	for (unsigned i = 1; i <= 2; i++) {
+		own = udp(FIRST + i, 53, 0x08080808, 53);
+		assert_int_equal(pass(&own, 1), VERDICT_PASS);
+		assert_int_equal(ntohl(ip_of(&own)->src_addr), FIRST + i);
+	}
+}
+
 /* ------- health ------- */
 
 static void without_a_back_end_that_is_up_nothing_begins(void **state)
@@ -1369,6 +1393,7 @@ int main(void)
 		TEST(segments_of_an_unknown_connection_go_where_the_hash_leads),
 		TEST(a_flood_of_beginnings_takes_nothing_from_connections_in_use),
 		TEST(a_full_table_costs_memory_of_connections_not_connections),
+		TEST(a_full_table_costs_no_datagrams_either),
 		TEST(without_a_back_end_that_is_up_nothing_begins),
 		TEST(an_end_is_down_by_three_probes_and_up_by_two),
 		TEST(who_answers_each_question_for_its_mac_address_stays_up),
@@ -1409,6 +1434,7 @@ int main(void)
 		SEVERAL(segments_of_an_unknown_connection_go_where_the_hash_leads),
 		SEVERAL(a_flood_of_beginnings_takes_nothing_from_connections_in_use),
 		SEVERAL(a_full_table_costs_memory_of_connections_not_connections),
+		SEVERAL(a_full_table_costs_no_datagrams_either),
 		SEVERAL(without_a_back_end_that_is_up_nothing_begins),
 		SEVERAL(an_end_is_down_by_three_probes_and_up_by_two),
 		SEVERAL(an_end_that_refuses_is_down),
