@@ -68,7 +68,8 @@ static enum handover_result begin(struct connections *flows, const struct handov
 	end = inside_of(&headers, record);
 	if (!can_be(nat, &headers, &end))
 		return HANDOVER_unfit;
-	mapping = nat_table_hold_this(&nat->table, &end, record->outside, record->outside_port, &why);
+	mapping = nat_table_hold_this(&nat->table, &end, record->outside, record->outside_port, record->port == 0,
+				      &why);
 	if (mapping == NULL)
 		return why == VERDICT_DROP_no_ports ? HANDOVER_unfit : HANDOVER_no_room;
 	if (!mapping->has_mac)

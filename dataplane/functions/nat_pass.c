@@ -148,14 +148,20 @@ static void send_to_station(struct nat_passing *passing, const uint8_t *mac, boo
 
 /* ------- connections ------- */
 
+/* Of the connections that the inside end of a mapping has begun: how many there are. */
+static uint32_t *begun_of(const struct nat *nat, struct nat_mapping *mapping)
+{
+	return mapping->fixed ? &mapping->begun : &nat->table.hosts[mapping->host].connections;
+}
+
 void nat_connection_began(struct nat *nat, struct connection *flow, struct nat_mapping *mapping)
 {
 	mapping->flow = connection_number(&nat->flows, flow);
 	flow->marks[0] = (uint32_t)(mapping - nat->table.mappings);
 	flow->marks[1] = mapping->outside;
 	flow->mark = mapping->outside_port;
-	if (flow->port == 0 && mapping->host != 0)
-		nat->table.hosts[mapping->host].connections++;
+	if (flow->port == 0)
+		++*begun_of(nat, mapping);
 }
 
 void nat_connection_ended(struct connections *flows, uint32_t number)
@@ -163,8 +169,8 @@ void nat_connection_ended(struct connections *flows, uint32_t number)
 	struct nat *nat = container_of(flows, struct nat, flows);
 	struct nat_mapping *mapping = nat_mapping_of(nat, &flows->flows[number]);
 
-	if (flows->flows[number].port == 0 && mapping->host != 0)
-		nat->table.hosts[mapping->host].connections--;
+	if (flows->flows[number].port == 0)
+		--*begun_of(nat, mapping);
 	nat_table_release(&nat->table, mapping, nat->tick);
 }
 

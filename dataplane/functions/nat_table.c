@@ -81,13 +81,21 @@ static struct nat_mapping *make_mapping(struct nat_table *table, const struct na
 	return mapping;
 }
 
+/* Connections that count against the limit of a host.  What a forward leads to has none of the host's ports. */
+static uint32_t begun_by(const struct nat_table *table, const struct nat_mapping *mapping, uint32_t host)
+{
+	if (mapping != NULL && mapping->fixed)
+		return mapping->begun;
+	return host != 0 ? table->hosts[host].connections : 0;
+}
+
 struct nat_mapping *nat_table_hold(struct nat_table *table, const struct nat_end *end, enum verdict *why)
 {
 	struct nat_mapping *mapping = nat_table_inside(table, end);
 	uint32_t host = mapping != NULL ? mapping->host : nat_host_find(table, end->address, end->tags);
 
 	*why = VERDICT_DROP_host_connections;
-	if (host != 0 && table->hosts[host].connections >= table->host_connections)
+	if (begun_by(table, mapping, host) >= table->host_connections)
 		return NULL;
 	*why = VERDICT_DROP_table_full;
 	if (mapping == NULL && table->free_mapping == 0)
@@ -122,14 +130,14 @@ static struct nat_mapping *make_this(struct nat_table *table, const struct nat_m
 }
 
 struct nat_mapping *nat_table_hold_this(struct nat_table *table, const struct nat_end *end, uint32_t outside,
-					uint16_t outside_port, enum verdict *why)
+					uint16_t outside_port, bool begun, enum verdict *why)
 {
 	const struct nat_mapping wanted = {.inside = *end, .outside = outside, .outside_port = outside_port};
 	struct nat_mapping *mapping = nat_table_inside(table, end);
 	const uint32_t host = mapping != NULL ? mapping->host : nat_host_find(table, end->address, end->tags);
 
 	*why = VERDICT_DROP_host_connections;
-	if (host != 0 && table->hosts[host].connections >= table->host_connections)
+	if (begun && begun_by(table, mapping, host) >= table->host_connections)
 		return NULL;
 	*why = VERDICT_DROP_table_full;
 	if (mapping == NULL && table->free_mapping == 0)

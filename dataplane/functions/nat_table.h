@@ -77,7 +77,8 @@ struct nat_mapping {
 	uint32_t references;		    /* connections; 0: free */
 	uint32_t host, block;		    /* 0: none */
 	uint32_t next_inside, next_outside; /* in the same chain; or free */
-	uint32_t flow; /* of its connections the one that began, or was answered, last; it may have ended since */
+	uint32_t flow;	/* of its connections the one that began, or was answered, last; it may have ended since */
+	uint32_t begun; /* connections that its inside end has begun; fixed: no host counts them */
 } __rte_cache_aligned;
 static_assert(sizeof(struct nat_mapping) == RTE_CACHE_LINE_SIZE, "a look-up from outside reads one line of it");
 
@@ -249,9 +250,10 @@ static inline struct nat_mapping *nat_table_outside_in(const struct nat_table *t
  */
 struct nat_mapping *nat_table_hold(struct nat_table *table, const struct nat_end *end, enum verdict *why);
 
-/* Likewise with that very address and port outside, as another instance has given them. */
+/* Likewise with that very address and port outside, as another instance has given them; `begun`: from inside, which
+ * counts against the limit of a host. */
 struct nat_mapping *nat_table_hold_this(struct nat_table *table, const struct nat_end *end, uint32_t outside,
-					uint16_t outside_port, enum verdict *why);
+					uint16_t outside_port, bool begun, enum verdict *why);
 
 /* A connection has ended. */
 void nat_table_release(struct nat_table *table, struct nat_mapping *mapping, uint32_t tick);

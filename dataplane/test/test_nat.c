@@ -267,6 +267,27 @@ static void a_host_has_as_many_connections_as_it_may(void **state)
 	expect(PASS, 0, udp(HOST, 2000, SERVER, 100));
 }
 
+/* Its end has none of its host's ports. */
+static void nor_has_who_has_a_forward_more(void **state)
+{
+	struct handover_record records[CONNECTIONS];
+
+	for (unsigned i = 0; i < 40; i++)
+		expect(PASS, 0, udp(OTHER, 53, SERVER, 100 + i));
+	expect(DROP_host_connections, 0, udp(OTHER, 53, SERVER, 99));
+	/* What others begin does not count, here or in another instance. */
+	expect(PASS, 1, udp(STRANGER, 99, FORWARDED, 1024));
+	assert_int_equal(handed_over(&nat_handover, &nats[0].flows, records), 41);
+	end(state);
+	begin("endpoint-independent");
+	nats[0].tick = connections_tick(now);
+	for (unsigned i = 0; i < 41; i++)
+		assert_int_equal(handover_take_one(&nat_handover, &records[i], nats[0].tick), HANDOVER_taken);
+	expect(DROP_host_connections, 0, udp(OTHER, 53, SERVER, 99));
+	wait_seconds(121);
+	expect(PASS, 0, udp(OTHER, 53, SERVER, 100));
+}
+
 static void a_block_stays_with_its_host_for_two_minutes(void **state)
 {
 	const struct seen out = sent(tcp(HOST, 2000, SERVER, 80, SYN), 0);
@@ -609,6 +630,7 @@ int main(void)
 		TEST(an_answer_finds_its_connection_whichever_began_last),
 		TEST(a_host_has_as_many_blocks_as_it_may),
 		TEST(a_host_has_as_many_connections_as_it_may),
+		TEST(nor_has_who_has_a_forward_more),
 		TEST(a_block_stays_with_its_host_for_two_minutes),
 		TEST(a_pool_that_is_used_up_is_said),
 		TEST(inside_reaches_inside_by_the_pool),

@@ -148,7 +148,7 @@ static void a_block_that_was_handed_over_is_kept(void **state)
 	const struct nat_end end = {.address = INSIDE + 3, .port = 2000, .protocol = IPPROTO_UDP};
 	enum verdict why;
 
-	assert_non_null(nat_table_hold_this(&table, &end, POOL + 1, 40000, &why));
+	assert_non_null(nat_table_hold_this(&table, &end, POOL + 1, 40000, true, &why));
 	saying(nat_log_write(&block_log, 2000));
 	assert_non_null(strstr(lines(), "Z kept 10.0.0.3 198.51.100.1 40000-40063 1\n"));
 }
