@@ -58,14 +58,21 @@ static unsigned next_state(const struct connection *flow, bool direct, bool by_o
 	return state == CONNECTION_REFUSED ? flow->state : state;
 }
 
-static uint16_t choose(const struct balancer_table *table, const struct balancer_passing *passing)
+static uint16_t choose(const struct balancer_table *table, uint16_t service, const uint64_t *words)
 {
-	const uint64_t *words = passing->base.key.words;
 	const uint64_t hash = hash_mix(hash_mix(words[0] ^ table->own.secret[0], words[1] ^ table->own.secret[1]) ^
 					       hash_mix(words[2] ^ table->own.secret[1], words[3] ^ HASH_3),
 				       hash_mix(words[4] ^ table->own.secret[0], words[5] ^ HASH_4));
 
-	return table->places[passing->service][maglev_place(hash_mix(hash, HASH_3))];
+	return table->places[service][maglev_place(hash_mix(hash, HASH_3))];
+}
+
+/* Whether an end gets frames without an entry, or did so a while ago: as long as an answer is waited for. */
+static bool gets_unkept(const struct balancer_lane *lane, uint16_t number)
+{
+	const uint32_t unkept = atomic_load_explicit(&lane->ends[number].unkept, memory_order_relaxed);
+
+	return unkept != 0 && lane->tick - unkept <= lane->flows.timeouts[CONNECTION_one_way];
 }
 
 /*
@@ -81,7 +88,7 @@ static __rte_noinline uint16_t begin(struct balancer_lane *lane, const struct ba
 	uint16_t number;
 
 	passing_fill(&passing->base);
-	number = choose(table, passing);
+	number = choose(table, passing->service, passing->base.key.words);
 	end = &lane->set->ends[number];
 	if (unlikely(number == 0 || !balancer_end_is_up(end)))
 		return 0;
@@ -89,8 +96,7 @@ static __rte_noinline uint16_t begin(struct balancer_lane *lane, const struct ba
 		flow = connections_add(&lane->flows, &passing->base.key, state, CLIENTS, lane->tick);
 	if (unlikely(flow == NULL)) {
 		passing->unkept = true;
-		if (passing->base.words.event == EVENT_DATAGRAM)
-			atomic_store_explicit(&lane->ends[number].unkept, lane->tick, memory_order_relaxed);
+		atomic_store_explicit(&lane->ends[number].unkept, lane->tick, memory_order_relaxed);
 		return number;
 	}
 	balancer_connection_began(lane, flow, number);
@@ -167,11 +173,8 @@ static enum verdict pass_to_end(struct balancer_lane *lane, const struct balance
  */
 static bool is_its_own(const struct balancer_lane *lane, const struct balancer_passing *passing, enum event event)
 {
-	const uint32_t unkept = atomic_load_explicit(&lane->ends[passing->end].unkept, memory_order_relaxed);
-
-	if (lane->set->services[passing->service].protocol == IPPROTO_TCP)
-		return event == EVENT_SYN;
-	return unkept == 0 || lane->tick - unkept > lane->flows.timeouts[CONNECTION_one_way];
+	return lane->set->services[passing->service].protocol == IPPROTO_TCP ? event == EVENT_SYN
+									     : !gets_unkept(lane, passing->end);
 }
 
 static enum verdict pass_from_end(struct balancer_lane *lane, struct balancer_passing *passing)
@@ -199,12 +202,20 @@ static enum verdict pass_from_end(struct balancer_lane *lane, struct balancer_pa
 
 /* ------- errors ------- */
 
-static struct connection *flow_of(struct balancer_lane *lane, const struct inspected *frame)
+/* The end that has the connection of what an error quotes, as its client has it; 0: nobody. */
+static uint16_t end_of(struct balancer_lane *lane, const struct balancer_table *table, uint16_t service,
+		       const struct inspected *quoted)
 {
+	const struct connection *flow;
 	struct connection_key key;
+	uint16_t number;
 
-	connection_key_make(&lane->flows, frame, &key);
-	return connections_find(&lane->flows, &key, 0, lane->tick);
+	connection_key_make(&lane->flows, quoted, &key);
+	flow = connections_find(&lane->flows, &key, 0, lane->tick);
+	if (flow != NULL)
+		return flow->mark;
+	number = choose(table, service, key.words);
+	return number != 0 && gets_unkept(lane, number) ? number : 0;
 }
 
 static bool has_port(const struct headers *headers)
@@ -220,18 +231,17 @@ static enum verdict pass_error_to_end(struct balancer_lane *lane, const struct b
 	struct inspected quoted;
 	struct rewrite_place within;
 	const struct balancer_end *end;
-	const struct connection *flow;
-	uint16_t service;
+	uint16_t service, number;
 
 	if (!inspect_quoted(passing->base.head, passing->base.size, &passing->base.frame, &quoted) ||
 	    !has_port(&quoted.headers))
 		return VERDICT_DROP_unrelated;
 	service = balancer_table_service(lane->set, table, quoted.headers.source, quoted.headers.family,
 					 quoted.headers.source_port, quoted.headers.protocol);
-	flow = service != 0 ? flow_of(lane, &quoted) : NULL;
-	if (flow == NULL || !balancer_end_is_up(&lane->set->ends[flow->mark]))
+	number = service != 0 ? end_of(lane, table, service, &quoted) : 0;
+	end = &lane->set->ends[number];
+	if (number == 0 || !balancer_end_is_up(end))
 		return VERDICT_DROP_unrelated;
-	end = &lane->set->ends[flow->mark];
 	send_to(passing, end);
 	if (lane->set->services[service].direct)
 		return VERDICT_PASS;
@@ -248,7 +258,6 @@ static enum verdict pass_error_from_ends(struct balancer_lane *lane, const struc
 	const struct rewrite_place place = passing_place(&passing->base);
 	const struct balancer_service *service;
 	struct rewrite_place within;
-	const struct connection *flow;
 	struct inspected quoted;
 	struct headers *headers = &quoted.headers;
 	uint16_t number;
@@ -265,8 +274,7 @@ static enum verdict pass_error_from_ends(struct balancer_lane *lane, const struc
 	headers->destination_port = service->port;
 	if (memcmp(headers->source, headers->destination, sizeof(headers->source)) == 0)
 		return VERDICT_DROP_martian;
-	flow = flow_of(lane, &quoted);
-	if (flow == NULL || flow->mark != number)
+	if (end_of(lane, table, lane->set->ends[number].service, &quoted) != number)
 		return VERDICT_DROP_unrelated;
 	within = rewrite_place_quoted(&place, &passing->base.frame, &quoted);
 	rewrite_quoted(&place, &within, REWRITE_DESTINATION, service->address.bytes, service->port);

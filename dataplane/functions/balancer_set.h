@@ -85,7 +85,7 @@ struct balancer_end {
 struct balancer_end_counts {
 	_Atomic uint64_t begun, frames;
 	_Atomic uint32_t connections;
-	_Atomic uint32_t unkept; /* the tick of the last datagram that it got without an entry; 0: none */
+	_Atomic uint32_t unkept; /* the tick of the last frame that it got without an entry; 0: none */
 };
 
 struct balancer_end_sum {

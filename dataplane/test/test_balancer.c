@@ -507,6 +507,27 @@ static void segments_of_an_unknown_connection_go_where_the_hash_leads(void **sta
 	}
 	assert_int_equal(known(), 0);
 	assert_int_equal(counted(0).unkept, 32);
+	/* So do errors about them, while there are such. */
+	for (uint16_t i = 0; i < 32; i++) {
+		struct frame back = END_SENDS(to[i], 1000 + i, ACK),
+			     sent = tcp(CLIENT, 1000 + i, FIRST + to[i], 8080, ACK);
+		struct frame about;
+
+		assert_int_equal(pass(&back, 1), VERDICT_PASS);
+		about = error(0x0c000001, VIRTUAL, &back, 28);
+		assert_int_equal(end_of(about), to[i]);
+		about = error(0x0c000001, CLIENT, &sent, 28);
+		assert_int_equal(pass(&about, 1), VERDICT_PASS);
+		check_sums(&about);
+		sent = tcp(CLIENT, 1000 + i, FIRST + to[i] % ENDS + 1, 8080, ACK);
+		about = error(0x0c000001, CLIENT, &sent, 28);
+		assert_int_equal(pass(&about, 1), VERDICT_DROP_unrelated);
+	}
+	wait_seconds(121);
+	expect(DROP_unrelated, 0, ({
+		       struct frame back = tcp(VIRTUAL, 80, CLIENT, 1000, ACK);
+		       error(0x0c000001, VIRTUAL, &back, 28);
+	       }));
 }
 
 static void a_flood_of_beginnings_takes_nothing_from_connections_in_use(void **state)
