@@ -35,7 +35,7 @@ static void check_tables(void)
 		if (flow->state == CONNECTION_none)
 			continue;
 		used++;
-		begun += flow->port == 0 && nat_mapping_of(&nats[0], flow)->host != 0;
+		begun += flow->port == 0;
 		check(nat_mapping_of(&nats[0], flow)->references > 0);
 	}
 	for (uint32_t number = 1; number <= table->most_mappings; number++) {
@@ -43,6 +43,7 @@ static void check_tables(void)
 
 		references += mapping->references - mapping->fixed;
 		dynamic += mapping->references > 0 && !mapping->fixed;
+		connections += mapping->fixed ? mapping->begun : 0;
 	}
 	for (uint32_t number = 1; number <= table->nb_hosts; number++)
 		connections += table->hosts[number].nb_blocks > 0 ? table->hosts[number].connections : 0;
