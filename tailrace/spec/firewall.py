@@ -34,11 +34,11 @@ _EVERYBODY = {4: "0.0.0.0/0", 6: "::/0"}
 
 
 #: What no frame that reaches the rules is from or to (martian4(), martian6() in dataplane/functions/inspect.c). From
-#: 0.0.0.0 asks who has no address yet.
+#: 0.0.0.0 asks who has no address yet; what is from :: is neighbour discovery, which passes before any rule.
 _MARTIANS: dict[str, tuple[Net, ...]] = {
     "from": (
         *ipaddress.IPv4Network("0.0.0.0/8").address_exclude(ipaddress.IPv4Network("0.0.0.0")),
-        *networks("127.0.0.0/8", "224.0.0.0/3", "::1", "ff00::/8"),
+        *networks("127.0.0.0/8", "224.0.0.0/3", "::/127", "ff00::/8"),
     ),
     "to": networks("0.0.0.0/8", "127.0.0.0/8", "::/127"),
 }
