@@ -354,6 +354,17 @@ static enum verdict check6(const uint8_t *bytes, uint32_t size, uint32_t length,
 											: verdict;
 }
 
+/* A tag with VLAN 0 has a priority alone (802.1Q, table 9-2), and what answers such a frame need not have one. */
+static void leave_priorities_out(struct headers *headers)
+{
+	if (headers->inner_vlan == HEADERS_VLAN)
+		headers->inner_vlan = 0;
+	if (headers->vlan != HEADERS_VLAN)
+		return;
+	headers->vlan = headers->inner_vlan;
+	headers->inner_vlan = 0;
+}
+
 enum verdict inspect(const uint8_t *bytes, uint32_t size, uint32_t length, struct inspected *frame)
 {
 	unsigned at = RTE_ETHER_HDR_LEN;
@@ -364,8 +375,10 @@ enum verdict inspect(const uint8_t *bytes, uint32_t size, uint32_t length, struc
 	frame->first = 0;
 	if (unlikely(size < at))
 		return VERDICT_DROP_short;
-	if (frame->headers.vlan != 0)
+	if (unlikely(frame->headers.vlan != 0)) {
 		at += sizeof(struct rte_vlan_hdr) * (frame->headers.inner_vlan != 0 ? 2 : 1);
+		leave_priorities_out(&frame->headers);
+	}
 	if (unlikely(size < at))
 		return VERDICT_DROP_short;
 	if (likely(frame->headers.ethertype == RTE_ETHER_TYPE_IPV4))

@@ -874,6 +874,25 @@ static void what_is_of_no_service_passes_as_it_came(void **state)
 	assert_int_equal(counted(0).untouched, RTE_DIM(frames));
 }
 
+static void a_priority_makes_no_vlan(void **state)
+{
+	const struct frame syn = CLIENT_SENDS(1000, SYN);
+
+	for (uint16_t vlan = 0; vlan <= 5; vlan += 5) {
+		struct frame tagged = {0};
+
+		frame_add(&tagged, syn.bytes, 12);
+		frame_tag(&tagged, 0x8100, 0xa000 | vlan);
+		frame_add(&tagged, syn.bytes + 12, syn.length - 12);
+		assert_int_equal(pass(&tagged, 0), VERDICT_PASS);
+		assert_int_equal(known(), 1);
+		assert_int_equal(counted(0).untouched, vlan != 0);
+		if (vlan == 0)
+			expect(PASS, 1, END_SENDS(tagged.bytes[18 + 19], 1000, SYN | ACK));
+	}
+	assert_int_equal(counted(1).untouched, 0);
+}
+
 static void what_must_not_be_is_dropped(void **state)
 {
 	struct frame broken = CLIENT_SENDS(1000, SYN);
@@ -1428,6 +1447,7 @@ int main(void)
 		TEST(it_answers_solicitations),
 		TEST(who_would_take_its_addresses_is_told),
 		TEST(what_is_of_no_service_passes_as_it_came),
+		TEST(a_priority_makes_no_vlan),
 		TEST(what_must_not_be_is_dropped),
 		TEST(errors_find_who_they_are_about),
 		TEST(of_ipv6_errors_too),
@@ -1465,6 +1485,7 @@ int main(void)
 		SEVERAL(a_storm_of_questions_is_bounded),
 		SEVERAL(it_answers_solicitations),
 		SEVERAL(what_is_of_no_service_passes_as_it_came),
+		SEVERAL(a_priority_makes_no_vlan),
 		SEVERAL(what_must_not_be_is_dropped),
 		SEVERAL(errors_find_who_they_are_about),
 		SEVERAL(of_ipv6_errors_too),

@@ -643,6 +643,32 @@ static void a_later_fragment_is_one_whatever_it_says_it_has(void **state)
 	assert_int_equal(state_now(), CONNECTION_syn_sent);
 }
 
+/* Behind a tag of this VLAN, with a priority. */
+static struct frame tagged(uint16_t vlan, const struct frame *frame)
+{
+	struct frame whole = {0};
+
+	frame_add(&whole, frame->bytes, 12);
+	frame_tag(&whole, 0x8100, 0xa000 | vlan);
+	frame_add(&whole, frame->bytes + 12, frame->length - 12);
+	return whole;
+}
+
+static void a_priority_makes_no_vlan(void **state)
+{
+	const struct frame syn = CLIENT_SENDS(SYN), answer = SERVER_SENDS(SYN | ACK), ack = CLIENT_SENDS(ACK);
+	struct frame within = tagged(5, &syn);
+
+	expect(PASS, 0, tagged(0, &syn));
+	expect(PASS, 1, answer);
+	expect(PASS, 0, tagged(0, &ack));
+	assert_int_equal(state_now(), CONNECTION_established);
+	expect(DROP_state, 1, tagged(5, &answer)); /* another network */
+	expect(PASS, 0, tagged(0, &within));
+	expect(PASS, 1, tagged(5, &answer));
+	assert_int_equal(firewalls[0].flows.used, 2);
+}
+
 /* ------- headers ------- */
 
 static void what_does_not_hold_has_a_name(void **state)
@@ -1063,6 +1089,7 @@ int main(void)
 		TEST(a_first_fragment_has_the_whole_header),
 		TEST(of_ipv6_too),
 		TEST(a_later_fragment_is_one_whatever_it_says_it_has),
+		TEST(a_priority_makes_no_vlan),
 		TEST(what_does_not_hold_has_a_name),
 		TEST(source_routes_are_dropped),
 		TEST(neighbours_find_each_other),

@@ -482,6 +482,8 @@ static void a_vlan_is_another_network(void **state)
 	((struct rte_ipv4_hdr *)(tagged.bytes + 18))->hdr_checksum = rte_ipv4_cksum(
 		(struct rte_ipv4_hdr *)(tagged.bytes + 18));
 	expect(DROP_unmapped, 1, tagged);
+	tagged.bytes[14] = 0xa0, tagged.bytes[15] = 0; /* a priority, and no VLAN */
+	expect(PASS, 1, tagged);
 }
 
 /* ------- connections are handed over ------- */
