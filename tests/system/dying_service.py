@@ -17,12 +17,12 @@ import os, signal, sys
 from tailrace.state.record import State
 from tailrace.node import service
 left, after, save = int(sys.argv[1]), sys.argv[2] == "after", State.save
-def dying(self):
+def dying(self, **how):
     global left
     left -= 1
     if left == 0 and not after:
         os.kill(os.getpid(), signal.SIGKILL)
-    save(self)
+    save(self, **how)
     if left == 0:
         os.kill(os.getpid(), signal.SIGKILL)
 State.save = dying
@@ -40,11 +40,10 @@ def dying_service(command: Command, step: int, when: str) -> Iterator[subprocess
     try:
         wait_until(lambda: answers(command, started.pid))
         yield started
-    except BaseException:
-        started.kill()
-        raise
-    finally:
         started.wait(timeout=30)
+    finally:
+        started.kill()
+        started.wait()
 
 
 def answers(command: Command, pid: int) -> bool:
