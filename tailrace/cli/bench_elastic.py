@@ -60,7 +60,7 @@ def plug(
     virtual CPU to another CPU of the host, without the service's own work around it. hot-plug: until a program has run
     on a virtual CPU that was added (`virsh setvcpus`) and brought up inside. Of the latter there are at most 14.
 
-    With --automatic, a function that has its CPUs by its load. take: from before the first frame of a burst until the
+    With --automatic, a function that has its CPUs by its load. take: from the first frame of a burst until the
     function has another CPU. give back: from the end of the burst until it has given that back. Then frames come and
     stop in turn (1 s each), and each CPU that is given back and wanted again is counted.
     """
