@@ -239,15 +239,16 @@ static bool take_neighbour(struct balancer *balancer, const struct neighbour *ne
 	for (unsigned i = 0; i < set->nb_used; i++) {
 		struct balancer_end *end = &set->ends[set->used[i]];
 		struct balancer_end *leader = &set->ends[end->leader];
+		const bool is_probe = set->services[end->service].probe == BALANCER_NEIGHBOUR;
 
 		if (leader->health.asked == 0 || now - leader->health.asked > HEARD_WITHIN ||
 		    memcmp(balancer_next_hop(set, own, end), &neighbour->source, sizeof(neighbour->source)) != 0)
 			continue;
 		leader->health.waits = false;
-		if (end->mac == 0)
-			end->health.due = now;
+		if (end->mac == 0 && !is_probe)
+			end->health.due = now; /* it has waited for that */
 		end->mac = mac;
-		if (set->services[end->service].probe == BALANCER_NEIGHBOUR && end->health.sent != 0)
+		if (is_probe && end->health.sent != 0)
 			changed |= take_result(balancer, end, true, "its MAC address was answered");
 	}
 	return changed;
