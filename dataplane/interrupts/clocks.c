@@ -44,10 +44,12 @@ int clocks_join(struct interrupt_page *page, uint64_t *question, uint64_t patien
 		struct clocks found;
 
 		if (!ask(page, ++*question, deadline, &found))
-			return -ETIMEDOUT;
+			break;
 		if (found.error < clocks->error)
 			*clocks = found;
 	}
+	if (clocks->error == UINT64_MAX)
+		return -ETIMEDOUT;
 	/* One clock has no offset, and this is exact. */
 	if ((uint64_t)(clocks->offset < 0 ? -clocks->offset : clocks->offset) <= clocks->error)
 		*clocks = (struct clocks){.offset = 0, .error = 0, .at = clocks->at};

@@ -18,8 +18,8 @@ struct clocks {
 	uint64_t at;	/* when it was measured, by our TSC */
 };
 
-/* Ask, while the page's phase is PHASE_CLOCK.  Returns 0, or -ETIMEDOUT if too few answers have come within `patience`
- * cycles. */
+/* Ask, while the page's phase is PHASE_CLOCK.  Returns 0, or -ETIMEDOUT if no answer has come within `patience` cycles;
+ * of few answers the offset is known less closely. */
 int clocks_join(struct interrupt_page *page, uint64_t *question, uint64_t patience, struct clocks *clocks);
 
 /* Whether both clocks have run at the same rate, without a step, between two measurements of the offset: how far the

@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+#include <errno.h>
 #include <time.h>
 #include <unistd.h>
 #include <x86intrin.h>
@@ -8,7 +9,7 @@
 
 enum {
 	LOST_SECONDS = 1,
-	ANSWER_SECONDS = 20, /* of a machine that is emulated on a busy CPU */
+	ANSWER_SECONDS = 60, /* of a machine that is emulated on a busy CPU */
 	SAME_RATE = 20,	     /* millionths that two clocks of one rate may be apart, by what was measured */
 	LOOK_NS = 100000,    /* between two looks for the last interrupt */
 };
@@ -113,18 +114,21 @@ static void raise_all(struct raiser *raiser, const atomic_bool *stop)
 	}
 }
 
-/* The offset now.  If the receiver waits for an interrupt, one that is not counted has it look. */
+/* The offset now.  If the receiver waits for an interrupt, one that is not counted has it look; and another after a
+ * second without an answer, as that one may be lost, too. */
 static int join(struct interrupts *interrupts, struct clocks *clocks)
 {
 	uint32_t was = atomic_exchange_explicit(&interrupts->page->phase, PHASE_CLOCK, memory_order_acq_rel);
-	int error;
+	int error = -ETIMEDOUT;
 
-	/* The receiver may have written there what it likes. */
-	if (was == PHASE_WAIT)
-		ring(interrupts, INTERRUPTS_CALL);
-	else if (was == PHASE_FRAME && interrupts->nic != NULL)
-		ring(interrupts, INTERRUPTS_VRING);
-	error = clocks_join(interrupts->page, &interrupts->question, ANSWER_SECONDS * interrupts->rate.hz, clocks);
+	for (unsigned i = 0; i < ANSWER_SECONDS && error < 0; i++) {
+		/* The receiver may have written there what it likes. */
+		if (was == PHASE_WAIT)
+			ring(interrupts, INTERRUPTS_CALL);
+		else if (was == PHASE_FRAME && interrupts->nic != NULL)
+			ring(interrupts, INTERRUPTS_VRING);
+		error = clocks_join(interrupts->page, &interrupts->question, interrupts->rate.hz, clocks);
+	}
 	atomic_store_explicit(&interrupts->page->phase, PHASE_REST, memory_order_release);
 	return error;
 }

@@ -33,8 +33,8 @@ struct receiver {
 	uint64_t budget_ns;
 	bool deaf;     /* notes none */
 	int64_t lies;  /* is added to each time of arrival */
-	bool mute;     /* answers no question */
 	int64_t jumps; /* of its clock, once interrupts have come */
+	int misses;    /* interrupts by which it should look at the page, and does not */
 	_Atomic bool end;
 	pthread_t thread;
 };
@@ -63,20 +63,24 @@ static void *receive(void *argument)
 {
 	struct receiver *receiver = argument;
 	struct interrupt_page *page = receiver->page;
-	bool waited = false;
+	bool waited = false, asleep = false;
 	uint64_t count;
 
 	while (!receiver->end) {
-		if (page->phase == PHASE_CLOCK && !receiver->mute && page->question != page->answer) {
+		if (!asleep && page->phase == PHASE_CLOCK && page->question != page->answer) {
 			if (waited)
 				receiver->ahead += receiver->jumps;
 			waited = false;
 			page->answered_at = its_clock(receiver);
 			page->answer = page->question;
-		} else if (page->phase == PHASE_WAIT) {
-			waited = true;
-			if (read(receiver->event, &count, sizeof(count)) == sizeof(count))
-				note(receiver);
+		} else if (asleep || page->phase == PHASE_WAIT) {
+			waited = asleep = true;
+			if (read(receiver->event, &count, sizeof(count)) != sizeof(count))
+				continue;
+			if (page->phase == PHASE_CLOCK && receiver->misses-- > 0)
+				continue;
+			asleep = false;
+			note(receiver);
 		}
 		sched_yield();
 	}
@@ -309,6 +313,14 @@ static void a_clock_that_is_set_meanwhile_is_a_fault(void **state)
 	free(run);
 }
 
+static void a_receiver_that_missed_the_interrupt_to_look_by_is_sent_another(void **state)
+{
+	struct interrupts_run *run = raise_to((struct receiver){.ahead = AHEAD, .misses = 1});
+
+	assert_int_equal(run->fault, INTERRUPTS_WELL);
+	free(run);
+}
+
 static void clocks_of_other_rates_do_not_agree(void **state)
 {
 	const struct clocks early = {.offset = 1000, .error = 10, .at = 0};
@@ -319,6 +331,16 @@ static void clocks_of_other_rates_do_not_agree(void **state)
 	assert_false(clocks_agree(&early, &late, 20));
 	late.offset = INT64_MIN;
 	assert_false(clocks_agree(&early, &late, 20));
+}
+
+static void few_answers_are_enough(void **state)
+{
+	struct interrupt_page page = {.magic = INTERRUPT_PAGE_MAGIC, .answer = 1, .answered_at = __rdtsc()};
+	struct clocks clocks;
+	uint64_t question = 0;
+
+	assert_int_equal(clocks_join(&page, &question, rate.hz / 1000, &clocks), 0);
+	assert_int_equal(question, 2);
 }
 
 static void who_answers_nothing_is_waited_for_in_vain(void **state)
@@ -413,7 +435,9 @@ int main(void)
 		cmocka_unit_test(what_does_not_arrive_is_lost),
 		cmocka_unit_test(times_that_cannot_be_are_counted_and_used_for_nothing),
 		cmocka_unit_test(a_clock_that_is_set_meanwhile_is_a_fault),
+		cmocka_unit_test(a_receiver_that_missed_the_interrupt_to_look_by_is_sent_another),
 		cmocka_unit_test(clocks_of_other_rates_do_not_agree),
+		cmocka_unit_test(few_answers_are_enough),
 		cmocka_unit_test(who_answers_nothing_is_waited_for_in_vain),
 		cmocka_unit_test(page_and_interrupt_go_over_a_socket),
 		cmocka_unit_test(who_speaks_another_protocol_gives_nothing),

@@ -71,8 +71,8 @@ _CLOCK_SECONDS = 1.0
 """From one look at who disciplines the clock to the next."""
 _QUESTION_PERIODS = 5000
 """From one question to a machine's recorder to the next: in each there are some ten events, and it holds 127,000."""
-_PATIENCE = 60.0
-"""Seconds beyond its time until a slice counts as stuck."""
+_PATIENCE = 200.0
+"""Seconds beyond its time until a slice counts as stuck: who raises waits a minute for an answer up to three times."""
 _DEVICE = "0000:00:07.0"
 """The interrupt's in a machine: below the places of ports."""
 _NIC = inner_address(0)
@@ -377,7 +377,7 @@ class Side:
 
     def along(self, path: Way, setting: Setting, seconds: int, progress: Progress) -> Mapping[str, Mapping[int, Slice]]:
         """What was found on one of its paths. Raises Failure."""
-        assert self._control is not None and self._receiver is not None
+        assert self._control is not None and self._receiver is not None and self._launcher is not None
         self._receiver.id.signal(SIGCONT)
         if self.causes is not None:
             self.causes.begin()
@@ -389,7 +389,8 @@ class Side:
         account = self.accounts.setdefault(path, Account(_LOST_MEANS.get(path, _LOST)))
         account.add(result)
         if result["fault"] is not None:
-            raise Failure(f"{self.side}: {result['fault']}")
+            said = f"{self.side}: {result['fault']}"
+            raise Failure(said) if self.guest is None else self._launcher.failure(self.side, said)
         missed, budget = int(result["lost"]) + int(result["wrong"]), None
         if self.budget_ns is not None:
             budget = Budget(us=self.budget_ns / 1000, late=int(result["over"]), missed=missed + int(result["held"]))
