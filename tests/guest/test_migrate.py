@@ -9,11 +9,10 @@ import subprocess
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
-from typing import Any
 
 import pytest
 from private_network import Network
-from running_node import Command, needs_a_node, open_folder, wait_until
+from running_node import Command, needs_a_node, next_event, open_folder, wait_until
 from small_disk import fill
 from two_nodes import Node, kill, two_nodes
 
@@ -33,14 +32,6 @@ pytestmark = [
 
 RATE = 250
 """Frames a second: an emulated machine keeps up."""
-
-
-def event(client: Client, kind: str) -> dict[str, Any]:
-    while True:
-        found = client.next_event(60)
-        assert found is not None, f"no {kind} came"
-        if found["kind"] == kind:
-            return found
 
 
 @contextmanager
@@ -209,12 +200,12 @@ def test_a_standby_takes_over_while_a_machine_is_sent(nodes: tuple[Node, Node], 
             moving = begin(source, target, "memory")
             (active,) = (each for each in State(source.state, peek(source.state)).processes() if each.name == "other")
             kill(active.inner()[-1].pid)
-            assert event(client, "function.took_over")["about"] == "other-2"
+            assert next_event(client, "function.took_over")["about"] == "other-2"
             traffic.wait_from(nodes.index(source))
             assert moving.poll() is None, "it is still sent"
             source("migrate", "first", "--cancel")
             assert moving.wait(60) == 130
-            assert event(client, "function.restarted")["about"] == "other"
+            assert next_event(client, "function.restarted")["about"] == "other"
         (found,) = (each for each in source.status()["functions"] if each["name"] == "other")
         roles = {each["name"]: each["state"] for each in found["replicas"]}
         assert roles == {"other": "standby", "other-2": "active"}, "the move has not written down what was before it"

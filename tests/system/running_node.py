@@ -55,6 +55,15 @@ def wait_until(what: Callable[[], Any], seconds: float = 60.0) -> Any:
         time.sleep(0.02)
 
 
+def next_event(client: Client, kind: str) -> dict[str, Any]:
+    """The next one of this kind; fails the test if none comes."""
+    while True:
+        found = client.next_event(120)
+        assert found is not None, f"no {kind} came"
+        if found["kind"] == kind:
+            return found
+
+
 @contextmanager
 def open_folder() -> Iterator[Path]:
     """A folder that every user may enter, as /run/tailrace is: beside it the switch becomes a user of its own. In

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from running_node import Command, needs_a_node, wait_until
+from running_node import Command, needs_a_node, next_event, wait_until
 from running_tester import Trial, beside_a_node, stream
 
 from tailrace.functions.show import Shown, ask
@@ -169,14 +169,14 @@ def test_its_load_gives_it_more_and_idling_takes_them_back(command: Command, bin
     try:
         client.subscribe()
         with Traffic(binaries, command, tmp_path, MANY) as traffic:
-            more = _next_resized(client)
+            more = next_event(client, "function.resized")["details"]
             assert len(more["now"]) > len(more["before"]) == 1
             assert more["load"] >= 0.01
             command("plan", command.spec(BY_LOAD), status=0)  # the spec leaves it what its load gave it
             traffic.more()
         fewer = more
         while len(fewer["now"]) > 1:  # a burst of somebody else on its CPU may give it more once more
-            fewer = _next_resized(client)
+            fewer = next_event(client, "function.resized")["details"]
     finally:
         client.close()
     traffic.nothing_was_lost()
@@ -204,15 +204,6 @@ def test_a_poller_says_how_busy_it_is(binaries: Path, ports: str, least: float, 
         function.terminate()
         function.communicate(timeout=30)
     assert function.returncode == 0
-
-
-def _next_resized(client: Client) -> dict[str, Any]:
-    while True:
-        event = client.next_event(60)
-        assert event is not None, "it has as many CPUs as before"
-        if event["kind"] == "function.resized":
-            details: dict[str, Any] = event["details"]
-            return details
 
 
 def test_what_cannot_be_is_refused_with_the_reason(command: Command) -> None:

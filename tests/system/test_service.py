@@ -13,6 +13,7 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +22,7 @@ from clean_machine import PLAIN, things
 from dying_service import answers, dying_service
 from front_end import RECEIVES, RING_AT, SENDS, FrontEnd
 from pydantic import BaseModel
-from running_node import Command, kill_all, needs_a_node, wait_until
+from running_node import Command, kill_all, needs_a_node, next_event, wait_until
 from test_apply import BASE, HEAVIER, MORE, Traffic, planned
 from test_up_resumes import configuration, kill_switch, process
 
@@ -48,15 +49,8 @@ def listening(command: Command) -> Iterator[Callable[[str], dict[str, Any]]]:
     client = Client(command.state, look=True)
     client.subscribe()
 
-    def event(kind: str) -> dict[str, Any]:
-        while True:
-            found = client.next_event(120)
-            assert found is not None, f"no {kind} came"
-            if found["kind"] == kind:
-                return found
-
     try:
-        yield event
+        yield partial(next_event, client)
     finally:
         client.close()
 

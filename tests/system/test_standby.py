@@ -7,10 +7,9 @@ import os
 import signal
 from contextlib import closing
 from pathlib import Path
-from typing import Any
 
 import pytest
-from running_node import Command, needs_a_node, wait_until
+from running_node import Command, needs_a_node, next_event, wait_until
 from running_tester import Trial, beside_a_node, stream
 
 from tailrace.node.client import Client
@@ -44,22 +43,14 @@ def kill(command: Command, name: str) -> None:
     os.kill(found.inner()[-1].pid, signal.SIGKILL)
 
 
-def event(client: Client, kind: str) -> dict[str, Any]:
-    while True:
-        found = client.next_event(60)
-        assert found is not None, f"no {kind} came"
-        if found["kind"] == kind:
-            return found
-
-
 def take_over(command: Command, name: str, by: str) -> None:
     """One is killed: the other has its place, and it is started again."""
     with closing(Client(command.state, look=True)) as client:
         client.subscribe()
         kill(command, name)
-        told = event(client, "function.took_over")
+        told = next_event(client, "function.took_over")
         assert (told["about"], told["details"]["ended"]) == (by, name)
-        assert event(client, "function.restarted")["about"] == name
+        assert next_event(client, "function.restarted")["about"] == name
 
 
 def test_it_takes_over_and_who_was_active_stands_by(command: Command, binaries: Path, tmp_path: Path) -> None:
