@@ -18,6 +18,7 @@ from pydantic import AfterValidator, BaseModel, Field, ValidationError
 from tailrace.errors import Failure, Fault, Mistake
 from tailrace.functions import agent
 from tailrace.functions.program import control_beside
+from tailrace.process import hypervisor
 from tailrace.process.control import Control, ControlLost, request_line, result_of
 from tailrace.process.plain import plain
 from tailrace.state.record import Process, State
@@ -104,6 +105,8 @@ def call(state: State, process: Process, method: str, **params: Any) -> Any:
         raise Mistake(f"{path}: {error.strerror}; run as the user who has started it (sudo)") from None
     inside = agent.beside(state.logs / f"{process.name}.log")
     if not there and inside.is_socket():
+        if process.outside and (why := hypervisor.stands_still(process.outside)) is not None:
+            raise Failure(f"{process.name} stands still: {why}")
         return _call_inside(inside, process.name, method, params)
     if not there:
         raise Mistake(f"{process.name} cannot be asked; expected one of Tailrace's own kinds")

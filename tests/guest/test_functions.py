@@ -152,6 +152,19 @@ def test_what_virsh_has_changed_is_reported(node: Command) -> None:
     assert node.status()["unlike"] == []
 
 
+def test_a_machine_that_virsh_has_suspended_is_said_to_stand_still(node: Command) -> None:
+    domain = connect().lookupByName(own(node, "first"))
+    domain.suspend()
+    try:
+        (change,) = node.status()["unlike"]
+        said = "stands still: suspended (`virsh resume` has it go on)"
+        assert change["detail"] == [f"it {said}"]
+        assert f"first {said}" in node("function", "show", "first", status=1).stderr
+    finally:
+        domain.resume()
+    assert node("function", "show", "first").stdout
+
+
 def test_the_container_is_confined(node: Command) -> None:
     name = own(node, "second")
     pid = int(podman("container", "inspect", "--format", "{{.State.Pid}}", name))
