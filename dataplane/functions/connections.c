@@ -279,7 +279,7 @@ static void write_end(char *text, size_t size, const struct headers *headers, un
 
 static json_t *row(const struct connection *flow, uint32_t tick)
 {
-	const uint32_t age = tick - flow->seen;
+	const int32_t age = (int32_t)(tick - flow->seen); /* below 0: it was seen since the tick was read */
 	char from[INET6_ADDRSTRLEN + 8], to[INET6_ADDRSTRLEN + 8];
 	struct headers headers = {0};
 
@@ -288,7 +288,7 @@ static json_t *row(const struct connection *flow, uint32_t tick)
 	write_end(to, sizeof(to), &headers, !flow->opener);
 	return json_pack("{s:i, s:s, s:s, s:i, s:s, s:I}", "protocol", headers.protocol, "from", from, "to", to, "port",
 			 flow->port, "state", state_names[flow->state], "idle_s",
-			 (json_int_t)((uint64_t)age << CONNECTION_TICK_SHIFT) / (json_int_t)rte_get_tsc_hz());
+			 ((json_int_t)RTE_MAX(age, 0) << CONNECTION_TICK_SHIFT) / (json_int_t)rte_get_tsc_hz());
 }
 
 static void show(const struct connections *flows, json_t *rows, unsigned most, uint32_t tick)

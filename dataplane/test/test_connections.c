@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Where a flow is kept: nobody who does not know the secret can have many flows kept in one place.
+ * Where a flow is kept: nobody who does not know the secret can have many flows kept in one place.  And what the table
+ * shows of flows, beside traffic.
  */
 #include "test/cmocka_all.h"
 
@@ -8,6 +9,7 @@
 
 #include "functions/connections.h"
 #include "functions/plain.h"
+#include "test/start_dpdk.h"
 
 enum { FLOWS = 20000, TCP = 6 };
 
@@ -94,12 +96,36 @@ static void a_plain_flow_has_the_hash_of_its_key(void **state)
 	}
 }
 
+/* Frames go on while the rows are made of a tick that was read before. */
+static void a_flow_that_is_seen_meanwhile_is_not_idle(void **state)
+{
+	const uint32_t tick = 5, second = (uint32_t)(rte_get_tsc_hz() >> CONNECTION_TICK_SHIFT) + 1;
+	struct connection entries[] = {
+		{.state = CONNECTION_none},
+		{.state = CONNECTION_two_way, .seen = tick + 1},
+		{.state = CONNECTION_two_way, .seen = tick},
+		{.state = CONNECTION_two_way, .seen = tick - second}, /* before ticks began anew */
+	};
+	struct connections flows = {.flows = entries, .most = RTE_DIM(entries) - 1, .used = RTE_DIM(entries) - 1};
+	const struct connection_tables tables = {.tables = {&flows}, .nb = 1};
+	json_t *table = connections_show(&tables, flows.most, tick), *rows = json_object_get(table, "rows"), *row;
+	size_t i;
+
+	assert_int_equal(json_array_size(rows), flows.most);
+	json_array_foreach (rows, i, row)
+		assert_int_equal(json_integer_value(json_object_get(row, "idle_s")), i == 2);
+	json_decref(table);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(addresses_of_ipv6_that_were_chosen_are_apart),
 		cmocka_unit_test(a_plain_flow_has_the_hash_of_its_key),
+		cmocka_unit_test(a_flow_that_is_seen_meanwhile_is_not_idle),
 	};
 
+	if (start_dpdk(32) != 0)
+		return 1;
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }
