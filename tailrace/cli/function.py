@@ -22,7 +22,7 @@ from tailrace.cli.table import PlainTable, print_table
 from tailrace.errors import Mistake
 from tailrace.observe.block_log import Held
 from tailrace.observe.block_log import read as read_blocks
-from tailrace.observe.function_log import last_lines, log_of, process_of
+from tailrace.observe.function_log import added_lines, latest_lines, log_now, process_of
 from tailrace.process.plain import plain
 from tailrace.state.folder import default_folder
 from tailrace.state.record import Process, State, peek
@@ -328,22 +328,23 @@ def _machine(name: str) -> Process:
 
 
 def _log(name: str, lines: int, *, follow: bool, as_json: bool) -> int:
-    path = log_of(default_folder(), name)
+    if follow and as_json:
+        raise Mistake("--json prints what is there, and --follow what comes; expected one of them")
+    log = log_now(default_folder(), name)
+    path = log()
     try:
-        with path.open("rb") as file:
-            found = last_lines(file, lines)
+        found, file = latest_lines(path, lines)
+        with file:
             if as_json:
                 print_json({"log": str(path), "lines": found})
                 return 0
             for line in found:
                 print_line(plain(line))
-            while follow:
-                if added := file.readline():
-                    print_line(plain(added.decode(errors="replace").rstrip("\r\n")))
-                else:
-                    time.sleep(0.1)
+            if follow:
+                for line in added_lines(file, log):
+                    print_line(plain(line))
     except OSError as error:
-        raise Mistake(f"{path}: {error.strerror}; run as the user who has started it (sudo)") from None
+        raise Mistake(f"{log()}: {error.strerror}; run as the user who has started it (sudo)") from None
     return 0
 
 
