@@ -248,8 +248,8 @@ static bool martian6(const struct headers *headers)
 {
 	static const uint8_t loopback[16] = {[15] = 1};
 
-	return headers->source[0] == 0xff || unspecified(headers->destination) ||
-	       memcmp(headers->source, loopback, sizeof(loopback)) == 0 ||
+	return headers->source[0] == 0xff || unspecified(headers->destination) || inspect_is_mapped(headers->source) ||
+	       inspect_is_mapped(headers->destination) || memcmp(headers->source, loopback, sizeof(loopback)) == 0 ||
 	       memcmp(headers->destination, loopback, sizeof(loopback)) == 0 ||
 	       memcmp(headers->source, headers->destination, sizeof(loopback)) == 0;
 }

@@ -127,6 +127,14 @@ static inline uint32_t inspect_copy(const struct rte_mbuf *mbuf, uint8_t *head)
 	return size;
 }
 
+/* RFC 6890, table 20: ::ffff:0:0/96 stands for IPv4 in programs, and for nobody in a frame. */
+static inline bool inspect_is_mapped(const uint8_t *address)
+{
+	static const uint8_t prefix[12] = {[10] = 0xff, [11] = 0xff};
+
+	return memcmp(address, prefix, sizeof(prefix)) == 0;
+}
+
 /* The copy has `size` bytes, PARSE_BYTES at most, of a frame of `length`. */
 enum verdict inspect(const uint8_t *bytes, uint32_t size, uint32_t length, struct inspected *frame);
 

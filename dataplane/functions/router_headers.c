@@ -85,7 +85,8 @@ static enum router_verdict check6(const struct rte_ipv6_hdr *header, uint32_t si
 	if (router_length6(header) > length)
 		return ROUTER_DROP_length;
 	/* RFC 4291, 2.7: no packet comes from a multicast address. */
-	if (source[0] == 0xff || unspecified_or_loopback(destination))
+	if (source[0] == 0xff || unspecified_or_loopback(destination) || inspect_is_mapped(source) ||
+	    inspect_is_mapped(destination))
 		return ROUTER_DROP_martian;
 	if (destination[0] == 0xff || router_link_local(destination) || router_link_local(source))
 		return ROUTER_KERNEL_NEIGHBOURS;

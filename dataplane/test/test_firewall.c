@@ -747,6 +747,20 @@ static void neighbours_find_each_other(void **state)
 	expect(DROP_martian, 0, frame);
 }
 
+static void ipv4_in_an_address_of_ipv6_is_nobodys(void **state)
+{
+	for (unsigned at = 14 + 8; at <= 14 + 24; at += 16) {
+		struct frame frame;
+
+		frame_macs(&frame, 1, 2);
+		frame_ipv6(&frame, 1, 2, IPPROTO_TCP, 20);
+		add_tcp(&frame, 1000, 80, SYN);
+		memset(frame.bytes + at, 0, 10);
+		memset(frame.bytes + at + 10, 0xff, 2);
+		expect(DROP_martian, 0, frame);
+	}
+}
+
 static void ipv6_is_followed_too(void **state)
 {
 	struct frame frame, back;
@@ -1093,6 +1107,7 @@ int main(void)
 		TEST(what_does_not_hold_has_a_name),
 		TEST(source_routes_are_dropped),
 		TEST(neighbours_find_each_other),
+		TEST(ipv4_in_an_address_of_ipv6_is_nobodys),
 		TEST(ipv6_is_followed_too),
 		TEST(chains_of_extension_headers_are_bounded),
 		TEST(connections_go_on_in_another_instance),

@@ -138,6 +138,14 @@ static void drops_martians(void **state)
 			frame.bytes[at + 15] = (uint8_t)last;
 			assert_int_equal(check(&frame), ROUTER_DROP_martian);
 		}
+	for (unsigned at = 22; at <= 38; at += 16) {
+		frame = sound6();
+		memset(frame.bytes + at, 0, 10);
+		memset(frame.bytes + at + 10, 0xff, 2);
+		assert_int_equal(check(&frame), ROUTER_DROP_martian);
+		frame.bytes[at]++;
+		assert_int_equal(check(&frame), ROUTER_IPV6);
+	}
 }
 
 static void gives_the_kernel_what_is_not_for_the_fast_path(void **state)

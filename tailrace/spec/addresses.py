@@ -28,12 +28,12 @@ def networks(*texts: str) -> tuple[Net, ...]:
     return tuple(ipaddress.ip_network(each) for each in texts)
 
 
-_ALL = ("0.0.0.0/8", "127.0.0.0/8", "224.0.0.0/4", "240.0.0.0/4", "::/127", "ff00::/8")
+_ALL = ("0.0.0.0/8", "127.0.0.0/8", "224.0.0.0/4", "240.0.0.0/4", "::/127", "::ffff:0:0/96", "ff00::/8")
 #: Where no frame is forwarded to by a route (RFC 1812, 5.3.7; RFC 6890; RFC 4291, 2.5 and 2.7).
 NOWHERE = networks(*_ALL, "fe80::/10")
 #: Of which no host has an address in a network (RFC 1122, 3.2.1.3; RFC 6890; RFC 4291, 2.5.5.2). Linux takes them all
 #: (`ip address add`, 6.18), and drops what comes from there.
-NOBODY = networks(*_ALL, "::ffff:0:0/96")
+NOBODY = networks(*_ALL)
 
 
 def nobody(found: Address | Net) -> Net | None:

@@ -38,9 +38,9 @@ _EVERYBODY = {4: "0.0.0.0/0", 6: "::/0"}
 _MARTIANS: dict[str, tuple[Net, ...]] = {
     "from": (
         *ipaddress.IPv4Network("0.0.0.0/8").address_exclude(ipaddress.IPv4Network("0.0.0.0")),
-        *networks("127.0.0.0/8", "224.0.0.0/3", "::/127", "ff00::/8"),
+        *networks("127.0.0.0/8", "224.0.0.0/3", "::/127", "::ffff:0:0/96", "ff00::/8"),
     ),
-    "to": networks("0.0.0.0/8", "127.0.0.0/8", "::/127"),
+    "to": networks("0.0.0.0/8", "127.0.0.0/8", "::/127", "::ffff:0:0/96"),
 }
 
 

@@ -207,10 +207,10 @@ def test_martians_go_nowhere(router: Router) -> None:
     targets = ("0.0.0.0", "127.0.0.1", "240.0.0.1")
     packets: list[Packet] = [IP(src=each, dst=FAR) / UDP(sport=1) for each in sources]
     packets += [IP(src="198.51.100.21", dst=each) / UDP(sport=1) for each in targets]
-    packets += [IPv6(src=each, dst=FAR6) / UDP(sport=1) for each in ("::", "::1", "ff02::1")]
-    packets += [IPv6(src="2001:db8:100::21", dst="::1") / UDP(sport=1)]
+    packets += [IPv6(src=each, dst=FAR6) / UDP(sport=1) for each in ("::", "::1", "ff02::1", "::ffff:10.0.0.1")]
+    packets += [IPv6(src="2001:db8:100::21", dst=each) / UDP(sport=1) for each in ("::1", "::ffff:10.0.0.1")]
     seen = router.take(*packets)
-    assert seen.counters["drop_martian"] == len(packets)  # RFC 1812, 5.3.7; RFC 4291, 2.5
+    assert seen.counters["drop_martian"] == len(packets)  # RFC 1812, 5.3.7; RFC 4291, 2.5; RFC 6890
     assert not seen.on and not seen.back
 
 

@@ -131,6 +131,7 @@ def test_more_than_the_program_holds_is_refused() -> None:
         ("source: 0.1.0.0/16", "from 0.1.0.0/16"),
         ("source: ['::1', 127.0.0.1]", "from ::1/128"),
         ("source: '::'", "from ::/128"),
+        ("destination: '::ffff:0:0/96'", "to ::ffff:0:0/96"),
         ("destination: 127.0.0.0/8", "to 127.0.0.0/8"),
         ("source: 10.0.0.1, destination: 10.0.0.1", "from 10.0.0.1 to itself"),
     ],

@@ -194,6 +194,7 @@ def test_its_sandbox_is_in_its_namespace_without_capabilities() -> None:
         (edge(f"{PORTS}, routes: {{224.0.0.0/4: 10.0.1.2}}"), r"frames to 224\.0\.0\.0/4 are never forwarded"),
         (edge(f"{PORTS}, routes: {{'ff05::/16': 'fd00:1::2'}}"), "frames to ff00::/8 are never forwarded"),
         (edge(f"{PORTS}, routes: {{'::1/128': 'fd00:1::2'}}"), "frames to ::/127 are never forwarded"),
+        (edge(f"{PORTS}, routes: {{'::ffff:0:0/96': 'fd00:1::2'}}"), "frames to ::ffff:0:0/96 are never forwarded"),
         (
             edge(f"{PORTS}, routes: {{'fd00:1::2/128': 'fd00:1::2'}}"),
             "fd00:1::2/128 another route to it, which the kernel",
