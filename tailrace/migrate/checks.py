@@ -177,8 +177,11 @@ def _differing(name: str, here: FunctionFacts, there: FunctionFacts) -> _Found:
         ("device", "driver", here.driver, there.driver),
         ("device", "domain", here.domain, there.domain),
         ("memory", "memory", f"{here.memory_bytes >> 20}MiB", f"{there.memory_bytes >> 20}MiB"),
-        ("pinning", "cpus", here.cpus, there.cpus),
+        ("pinning", "cpus.most", here.most_cpus, there.most_cpus),
+        ("pinning", "cpus.automatic", _said(here.automatic), _said(there.automatic)),
+        ("pinning", "cpus.stacked", _said(here.stacked), _said(there.stacked)),
         ("pinning", "latency", here.latency, there.latency),
+        ("pinning", "priority", here.priority, there.priority),
         ("hugepages", "huge pages", _yes(here.huge), _yes(there.huge)),
         ("hugepages", "pages", size_words(here.page_kib), size_words(there.page_kib)),
         ("image", "image", here.image, there.image),
@@ -186,9 +189,24 @@ def _differing(name: str, here: FunctionFacts, there: FunctionFacts) -> _Found:
     for kind, key, one, other in pairs:
         if one != other:
             yield kind, f"{name}: {key} is {one or 'none'} here and {other or 'none'} there; expected the same"
+    yield from _other_cpus(name, here, there)
+    if here.network != there.network:
+        yield "function", f"{name}: its addresses, routes or neighbours are others there; expected the same"
     if here.image == there.image and here.made_of != there.made_of:
         how = "is missing" if not there.made_of else "has another content"
         yield "image", f"the image {here.image} {how} there; copy it, or build both of the same packages"
+
+
+def _other_cpus(name: str, here: FunctionFacts, there: FunctionFacts) -> _Found:
+    """It begins there with as many CPUs of the host as the plan there says; by its load it soon has what it needs."""
+    if here.automatic and there.automatic:
+        if here.least_cpus != there.least_cpus:
+            said = f"{here.least_cpus} here and {there.least_cpus} there"
+            yield "pinning", f"{name}: cpus.start is {said}; expected the same"
+    elif here.cpus != there.cpus:
+        resized = here.cpus != here.least_cpus == there.cpus
+        cure = f" (`tailrace function cpus {name} {there.cpus}` here)" if resized else ""
+        yield "pinning", f"{name}: cpus is {here.cpus} here and {there.cpus} there; expected the same{cure}"
 
 
 def _room(here: FunctionFacts, there: FunctionFacts, target: Facts) -> _Found:
@@ -218,6 +236,11 @@ def _room(here: FunctionFacts, there: FunctionFacts, target: Facts) -> _Found:
 
 def _yes(value: bool) -> str:
     return "used" if value else "not used"
+
+
+def _said(value: bool) -> str:
+    """As a spec has it."""
+    return "true" if value else "false"
 
 
 def _shown(version: int) -> str:

@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field, replace
 from functools import cache
+from hashlib import sha256
 from pathlib import Path
 from typing import Any, Literal
 from xml.etree import ElementTree
@@ -59,6 +60,16 @@ class FunctionFacts:
     """The size of its huge pages."""
     failover: tuple[str, ...] = ()
     """The ports in front of which there may be a virtual function, each with the address of both."""
+    most_cpus: int = 1
+    """How many CPUs of its own a machine has; `cpus`: those of the host that it has at the moment."""
+    automatic: bool = False
+    """It has more and fewer of the host's by itself, from `least_cpus` on."""
+    least_cpus: int = 1
+    stacked: bool = False
+    priority: str = ""
+    """The bounds of its CPUs' priority; empty: it stays."""
+    network: str = ""
+    """Identifies the addresses and routes that it was given at its start; empty: none."""
 
 
 @dataclass(frozen=True)
@@ -234,6 +245,12 @@ def _function(plan: Plan, planned: PlannedFunction) -> FunctionFacts:
         node=traits.node(place.core) if traits.several_nodes else None,
         page_kib=planned.page_kib,
         failover=tuple(f"{port} ({mac})" for port, mac in planned.failover_ports),
+        most_cpus=planned.most_cpus,
+        automatic=planned.automatic,
+        least_cpus=planned.least_cpus,
+        stacked=planned.stacked,
+        priority=planned.priority.word() if planned.priority is not None else "",
+        network=sha256(repr(planned.network).encode()).hexdigest() if planned.network is not None else "",
     )
 
 

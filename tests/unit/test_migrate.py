@@ -115,6 +115,15 @@ TARGETS = [
     ({"state": "ended"}, "function", "is started again on two"),
     ({"function": None}, "function", "in no plan of two"),
     ({"function": replace(FUNCTION, cpus=2)}, "pinning", "cpus is 1 here and 2 there"),
+    ({"function": replace(FUNCTION, most_cpus=4)}, "pinning", "cpus.most is 1 here and 4 there"),
+    ({"function": replace(FUNCTION, automatic=True)}, "pinning", "cpus.automatic is false here and true there"),
+    ({"function": replace(FUNCTION, stacked=True)}, "pinning", "cpus.stacked is false here and true there"),
+    ({"function": replace(FUNCTION, priority="1-20")}, "pinning", "priority is none here and 1-20 there"),
+    (
+        {"function": replace(FUNCTION, network="abc")},
+        "function",
+        "its addresses, routes or neighbours are others there",
+    ),
     ({"function": replace(FUNCTION, memory_bytes=512 << 20)}, "memory", "256MiB here and 512MiB there"),
     ({"function": replace(FUNCTION, page_kib=1 << 20)}, "hugepages", "pages is 2 MiB here and 1 GiB there"),
     ({"function": replace(FUNCTION, interfaces=("e1000e", "e1000e"))}, "device", "interface is vhost-user"),
@@ -166,6 +175,48 @@ def test_a_node_has_room_in_what_is_free_of_it() -> None:
 def test_cpus_of_its_own_are_not_given_up() -> None:
     ((kind, _),) = found(replace(HERE, function=replace(FUNCTION, own_cpus=True)))
     assert kind == "pinning"
+
+
+def test_one_that_was_given_cpus_by_hand_is_to_have_those_of_the_spec_again() -> None:
+    elastic = replace(FUNCTION, most_cpus=4)
+    ((kind, text),) = found(replace(HERE, function=replace(elastic, cpus=3)), replace(THERE, function=elastic))
+    assert kind == "pinning" and text.endswith("expected the same (`tailrace function cpus fw 1` here)")
+
+
+def test_the_cpus_that_its_load_gave_a_machine_keep_it_from_no_move() -> None:
+    by_load = replace(FUNCTION, most_cpus=4, automatic=True)
+    there = replace(THERE, function=by_load)
+    assert found(replace(HERE, function=replace(by_load, cpus=3)), there) == []
+    ((kind, text),) = found(replace(HERE, function=replace(by_load, cpus=3, least_cpus=2)), there)
+    assert kind == "pinning" and "cpus.start is 2 here and 1 there" in text
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "said"),
+    [
+        ("cpus: 1", "cpus: {start: 1, most: 2}", "cpus.most is 1 here and 2 there"),
+        ("cpus: {start: 1, most: 2}", "cpus: {start: 1, most: 2, automatic: true}", "cpus.automatic is false here"),
+        ("latency: medium", "latency: medium, cpus: {stacked: true}", "cpus.stacked is false here"),
+        ("latency: medium", "latency: medium, priority: {least: 2, most: 20}", "priority is none here"),
+        ("router: {port0: [10.0.0.1/24]}", "router: {port0: [10.0.1.1/24]}", "its addresses, routes or neighbours"),
+    ],
+)
+def test_what_cannot_change_while_it_runs_is_compared(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, one: str, other: str, said: str
+) -> None:
+    monkeypatch.setattr("tailrace.migrate.facts._with_machines", lambda facts, _outer: facts)
+
+    def function(words: str) -> FunctionFacts:
+        kind = "router" if "router" in words else "skeleton"
+        text = f"functions: {{fw: {{kind: {kind}, runs: machine, memory: 512MiB, {words}}}}}\n"
+        text += "chains: {v: [tester.a, fw, tester.b]}"
+        plan = make_plan(parse_spec(text, "s"), cpus=CPUS, real_time=None)
+        made = facts_of(tmp_path, Record("boot", plan=plan.as_data(), complete=True), "fw").function
+        assert made is not None
+        return made
+
+    texts = [text for _, text in found(replace(HERE, function=function(one)), replace(THERE, function=function(other)))]
+    assert any(said in each for each in texts), texts
 
 
 def test_all_reasons_are_told_at_once() -> None:
