@@ -280,6 +280,7 @@ def migrate(
     ] = None,
     connections: ConnectionsOption = None,
     cancel: Annotated[bool, typer.Option("--cancel", help="End a move of NAME that is at work.")] = False,
+    post_copy: Annotated[bool, typer.Option("--post-copy", "--postcopy", hidden=True)] = False,
     as_json: JsonOption = False,
 ) -> None:
     """Move a machine to another node while it runs and frames move.
@@ -296,6 +297,8 @@ def migrate(
     from tailrace.cli import migrate as moves
 
     def call() -> int:
+        if post_copy:
+            raise Mistake(moves.NO_POST_COPY)
         if cancel:
             if host is not None or dry_run or {bandwidth, downtime, connections} != {None}:
                 raise Mistake("--cancel: expected NAME alone, whose move ends; nothing else applies to that")

@@ -13,6 +13,10 @@ from tailrace.spec.units import parse_duration, parse_size
 
 DOWNTIME_MS = 300
 """Unless it is said."""
+NO_POST_COPY = (
+    "--post-copy: after it a machine waits for each page that it has not got yet, so that a poller stands still again "
+    "and again, and a connection that is lost loses the machine; leave it out: memory is sent before (pre-copy)"
+)
 
 
 def dry_run(name: str, host: str, *, as_json: bool) -> int:

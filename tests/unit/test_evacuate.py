@@ -123,6 +123,13 @@ def test_nothing_that_is_said_of_a_move_is_ignored(words: list[str]) -> None:
     assert "expected" in done.output
 
 
+def test_post_copy_is_refused_with_the_reason() -> None:
+    for option in ("--post-copy", "--postcopy"):
+        done = CliRunner().invoke(app, ["migrate", "first", "other", option])
+        assert done.exit_code == 2 and "a poller stands still again and again" in done.output
+    assert "post-copy" not in CliRunner().invoke(app, ["migrate", "--help"]).stdout
+
+
 @pytest.mark.parametrize(
     "words",
     [
