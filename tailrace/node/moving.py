@@ -555,7 +555,7 @@ def settle(held: Held, name: str, unsettled: Unsettled, *, came: bool) -> bool:
     if state.record.unsettled.get(name) != unsettled:
         return False
     if not came and name in state.record.stopped:
-        replace_function(held, name, stopped=True)
+        replace_function(held, name, stopped=True, alone=True)
         return True
     del state.record.unsettled[name]
     if came and name in state.record.stopped:

@@ -751,18 +751,21 @@ def restart(held: Held, names: Collection[str]) -> list[str]:
 
 
 def replace_function(
-    held: Held, name: str, *, stopped: bool = False, origin: Origin | Arrival | None = None
+    held: Held, name: str, *, stopped: bool = False, alone: bool = False, origin: Origin | Arrival | None = None
 ) -> Applied:
     """Starts a new instance of a function (or of all its replicas) beside the one that runs, changes over to it when it
-    forwards, and ends the old one. `stopped`: only of what was stopped; `origin`: what the new one goes on from. Raises
-    Failure, Mistake."""
+    forwards, and ends the old one. `stopped`: only of what was stopped; `alone`: of no other replica than the one that
+    is called so; `origin`: what the new one, which is alone, goes on from. Raises Failure, Mistake."""
     with changing(held) as node:
         record = node.state.record
-        chosen = [each for each in _chosen(node, name) if not stopped or each in record.stopped]
-        if origin is not None:
+        chosen = _chosen(node, name)
+        if alone or origin is not None:
             only, runtime = only_one(node, name)
-            runtime.check_origin(only, origin)
-            node.origins[only] = origin
+            chosen = [only]
+            if origin is not None:
+                runtime.check_origin(only, origin)
+                node.origins[only] = origin
+        chosen = [each for each in chosen if not stopped or each in record.stopped]
         anew = [_process_of(node.state, each) for each in chosen]
         ports = node.fabric.ports()
         applied = _apply(node, node.plan, record.spec, None, anew=anew)

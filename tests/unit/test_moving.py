@@ -9,7 +9,7 @@ import socket
 import subprocess
 import threading
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
@@ -17,8 +17,9 @@ from typing import Any, cast
 import pytest
 
 from tailrace.errors import Failure, Mistake, TailraceError
+from tailrace.functions.runtime import Arrival, Origin
 from tailrace.functions.transfer import Limits, Outgoing, Progress
-from tailrace.node import moving
+from tailrace.node import moving, operations
 from tailrace.node.api import MigrateReceive
 from tailrace.node.client import Client, Said
 from tailrace.node.moving import Receiving
@@ -27,7 +28,7 @@ from tailrace.plan.make import make_plan
 from tailrace.process.process import identify
 from tailrace.resources.topology import Cpu
 from tailrace.spec.load import parse_spec
-from tailrace.state.record import Held, State, Unsettled, holding, peek
+from tailrace.state.record import Held, Record, State, Unsettled, holding, peek
 from tailrace.switch import parking as switch_parking
 from tailrace.switch.parking import Parking
 
@@ -475,8 +476,8 @@ def started(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """What was started anew."""
     found: list[str] = []
 
-    def replace_function(here: Held, name: str, *, stopped: bool) -> None:
-        assert stopped
+    def replace_function(here: Held, name: str, *, stopped: bool, alone: bool) -> None:
+        assert stopped and alone
         found.append(name)
         state = here.state()
         state.record.stopped, state.record.unsettled = [], {}
@@ -499,6 +500,34 @@ def ask(path: Path, monkeypatch: pytest.MonkeyPatch, moves: dict[str, bool] | Ta
 
     monkeypatch.setattr(moving, "reached", other)
     return moving.came(path, "fw", HANDED)
+
+
+@pytest.mark.parametrize(
+    ("words", "begins"),
+    [
+        ({"stopped": True, "origin": Arrival("<domain/>", *5 * [cast(Any, None)])}, ["fw"]),
+        ({"origin": Origin(Path("/saved"))}, ["fw"]),
+        ({"stopped": True, "alone": True}, ["fw"]),
+        ({"stopped": True}, ["fw", "fw-2"]),
+        ({}, ["fw", "fw-2"]),
+    ],
+)
+def test_the_first_of_two_replicas_comes_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, words: dict[str, Any], begins: list[str]
+) -> None:
+    """It is called like their function, all of whose replicas a start and a restart are of. The second one may run at
+    the other node still."""
+    text = MACHINES.replace("machine}", "machine, replicas: {1: active, 2: active}}", 1)
+    plan = make_plan(parse_spec(text, "s"), cpus=CPUS, real_time=None)
+    record = Record("boot", plan=plan.as_data(), stopped=["fw", "fw-2"])
+    fabric = SimpleNamespace(ports=list)
+    node = SimpleNamespace(state=State(tmp_path, record), plan=plan, fabric=fabric, origins={})
+    begun: list[str] = []
+    monkeypatch.setattr(operations, "changing", lambda _: nullcontext(node))
+    monkeypatch.setattr(operations, "_apply", lambda *_, anew: begun.extend(anew))
+    monkeypatch.setattr("tailrace.functions.saved.read", lambda _: None)
+    operations.replace_function(cast(Held, None), "fw", **words)
+    assert begun == begins and list(node.origins) == (["fw"] if "origin" in words else [])
 
 
 @pytest.mark.parametrize("came", [True, False])
