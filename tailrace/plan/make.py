@@ -34,6 +34,7 @@ from tailrace.plan.planned import (
 from tailrace.plan.usable import Usable, show_held, usable_cpus
 from tailrace.process.process import real_time_refusal
 from tailrace.resources.addresses import is_own
+from tailrace.resources.interface import mtu_of
 from tailrace.resources.ledger import exclusive_of_others, polled_on
 from tailrace.resources.place import FUNCTION_PRIORITY, Placement, TooFewCpus, keep_places, place, with_shared
 from tailrace.resources.topology import Cpu
@@ -43,6 +44,7 @@ from tailrace.spec.model import MOST_REPLICAS, TESTER_ENDS, Function, Port, Spec
 from tailrace.spec.port import Device
 from tailrace.spec.position import Document, Location, naming, raise_any
 from tailrace.spec.source import SpecError
+from tailrace.spec.tunnel import Tunnel
 from tailrace.spec.units import show_size
 from tailrace.spec.virtual_function import VirtualFunction
 
@@ -85,7 +87,7 @@ def make_plan(
     maker.check_interfaces(used)
     cores = spec.fabric.cores or []
     beside = polled_on() if cpus is None else None
-    hosts = _addresses_of_the_host(spec, used) if cpus is None else []
+    hosts = _addresses_of_the_host(spec, used) + _narrow_links(spec) if cpus is None else []
     usable = Usable(cpus) if cpus is not None else usable_cpus(own, named=cores, least=spec.fabric.number)
     maker.check_cpus(used, usable.allowed or usable.cpus)
     maker.check_cores(usable.allowed or usable.cpus)
@@ -391,6 +393,25 @@ def _addresses_of_the_host(spec: Spec, used: Sequence[str]) -> list[str]:
         for prefix in map(ipaddress.ip_network, spec.functions[name].own_settings.stands_for())
         if prefix.prefixlen == prefix.max_prefixlen and is_own(str(prefix.network_address))
     ]
+
+
+def _narrow_links(spec: Spec) -> list[str]:
+    """Tunnels whose packets may be longer than an interface carries that they leave by."""
+    found = []
+    for chain in spec.chains.values():
+        last, port = chain.through[-1:], spec.ports.get(chain.ends[1])
+        tunnel = spec.functions[last[0]].own_settings if last else None
+        if not isinstance(tunnel, Tunnel) or port is None or port.device is None:
+            continue
+        for uri in port.device.identities:
+            scheme, _, name = uri.partition(":")
+            mtu = mtu_of(name) if scheme == "if" else None
+            if mtu is not None and mtu < tunnel.mtu:
+                found.append(
+                    f"{last[0]}: its mtu is {tunnel.mtu}, and the interface {name} carries {mtu}: longer packets are "
+                    f"lost there; give the tunnel `mtu: {mtu}`, or `ip link set {name} mtu {tunnel.mtu}`"
+                )
+    return found
 
 
 def _without_frames(spec: Spec, used: Sequence[str]) -> list[str]:

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from tailrace.errors import Failure, Mistake
@@ -49,6 +50,14 @@ def check_interface(name: str) -> None:
     link = _link(name)
     if "UP" not in link.get("flags", []):
         raise Mistake(f"the interface {name} is down; run `sudo ip link set {name} up`")
+
+
+def mtu_of(name: str) -> int | None:
+    """The longest packet that an interface carries; None: it is not known."""
+    try:
+        return int(Path("/sys/class/net", name, "mtu").read_text())
+    except (OSError, ValueError):
+        return None
 
 
 def changes_for(name: str) -> list[Change]:

@@ -90,6 +90,28 @@ def test_one_that_is_the_hosts_too_is_noted(monkeypatch: pytest.MonkeyPatch) -> 
         ] * noted
 
 
+@pytest.mark.parametrize(
+    ("device", "more", "noted"),
+    [
+        ("{if: narrow}", "mtu: 1500", ["narrow carries 1400"]),
+        ("{xdp: narrow}", "mtu: 1500", ["narrow carries 1400"]),
+        ("{if: narrow}", "mtu: 1400", []),
+        ("{if: usual}", "mtu: 1500", []),
+        ("{if: none}", "mtu: 1500", []),
+        ("{bond: {members: [usual, narrow]}}", "mtu: 1600", ["usual carries 1500", "narrow carries 1400"]),
+        ("{tap: made}", "mtu: 9000", []),
+    ],
+)
+def test_an_interface_that_carries_less_is_noted(
+    monkeypatch: pytest.MonkeyPatch, device: str, more: str, noted: list[str]
+) -> None:
+    monkeypatch.setattr(make, "mtu_of", {"tight": 1280, "narrow": 1400, "usual": 1500}.get)
+    text = f"ports: {{near: {{if: tight}}, far: {device}}}\n"
+    text += tunnel(ENDS, more).replace("tester.a", "near").replace("tester.b", "far")
+    found = [note for note in make_plan(parse_spec(text, "s"), huge=False).notes if "longer packets" in note]
+    assert [note.partition("the interface ")[2].partition(":")[0] for note in found] == noted
+
+
 def test_whose_an_address_is() -> None:
     assert is_own("127.0.0.1")
     assert not is_own("198.51.100.1") and not is_own("2001:db8:ffff::1") and not is_own("fe80::1")
