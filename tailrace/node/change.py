@@ -63,7 +63,7 @@ def change_over(
             fabric.check(wanted.config, base)
             state.add(*_new_sockets(wanted.config, fabric.configuration()[1], before))
         prepare()
-        for name in wanted.start:
+        for name in (*wanted.start, *wanted.stay):
             if name not in begun:
                 node.prepare_function(node.plan, name, wanted.instances.get(name, 1))
         staged = list(wanted.stage.get("ports", {}))

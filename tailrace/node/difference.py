@@ -32,6 +32,8 @@ _PORT_DEFAULTS: Config = {
 }
 _CHAIN_DEFAULTS: Config = {"through": [], "match": [], "priority": 0}
 _FUNCTION_DEFAULTS: Config = {"ageing": FLOW_AGEING}
+_REPLACED = "a new one takes its place"
+_STAYS = "it stays stopped"
 
 
 @dataclass(frozen=True)
@@ -74,6 +76,8 @@ class Difference:
     """Functions that go on, and are told something else."""
     resize: tuple[str, ...] = ()
     """Functions that go on, and have more or fewer CPUs."""
+    stay: tuple[str, ...] = ()
+    """Functions that were stopped and stay so, whose next instance has other ports."""
     fixed: tuple[str, ...] = field(default=())
     """What would need the switch started anew."""
 
@@ -100,17 +104,19 @@ def difference(
     granted: Granted | None = None,
     around: Collection[str] = (),
     anew: Collection[str] = (),
+    stopped: Collection[str] = (),
 ) -> Difference:
     """From what is up to a plan.
 
     `old` is the plan that is up; `running` the switch's configuration; `granted` what the switch has kept at its start;
     `instances` and `alive` say which processes of functions there are. A process that has ended, that cannot become
     what it should be, or that is to be made `anew`, is replaced by a new one; of those `around`, which are counted
-    among the living, the switch uses none.
+    among the living, the switch uses none. What was `stopped`, which is counted among them too, is not started unless
+    it is to be made anew: it may have moved to another node.
     """
     before = {each.name: each for each in old.started} if old else {}
     after = {each.name: each for each in new.started}
-    start, stop, tell, resize, changes = [], [], [], [], []
+    start, stop, tell, resize, stay, changes = [], [], [], [], [], []
     which: dict[str, int] = {each.name: 1 for each in new.functions if not each.started}
     for name, function in after.items():
         have = instances.get(name, 1)
@@ -126,17 +132,28 @@ def difference(
             which[name] = _free(function, alive, running)
             start.append(name)
             changes.append(Change("add", "process", name, (_process_words(function, new),), why))
+        elif (
+            process in stopped
+            and process not in anew
+            and (any(_ports_gone(function, have, running)) or old is None or _replaced(name, old, new))
+        ):
+            which[name] = have + 1
+            stay.append(name)
+            stop.append(process)
+            changes.append(Change("change", "process", name, (*_process_change(was, function, old, new), _STAYS), why))
         elif process in anew or process not in alive or any(_ports_gone(function, have, running)):
             which[name] = have + 1
             start.append(name)
             stop.append(process)
             ended = "" if process in anew else "it has ended: "
-            changes.append(Change("change", "process", name, (f"{ended}a new one takes its place",)))
-        elif was.fixed != function.fixed or old is None or _moved(name, old, new):
+            changes.append(Change("change", "process", name, (f"{ended}{_REPLACED}",)))
+        elif old is None or _replaced(name, old, new):
             which[name] = have + 1
             start.append(name)
             stop.append(process)
-            changes.append(Change("change", "process", name, _process_change(was, function, old, new), why))
+            changes.append(
+                Change("change", "process", name, (*_process_change(was, function, old, new), _REPLACED), why)
+            )
         else:
             said: list[str] = []
             if was.told != function.told:
@@ -185,6 +202,7 @@ def difference(
         around=tuple(around),
         tell=tuple(tell),
         resize=tuple(resize),
+        stay=tuple(stay),
         fixed=tuple(_fixed(old, new, granted or Granted())) if old else (),
     )
 
@@ -223,6 +241,11 @@ def _ports_gone(function: PlannedFunction, instance: int, running: Config) -> li
     """Of each port of an instance, whether the switch has it no more."""
     ports = running.get("ports", {})
     return [port_name(port, {function.name: instance}) not in ports for port in function.ports]
+
+
+def _replaced(name: str, old: Plan, new: Plan) -> bool:
+    """Whether an instance of a function cannot become what a plan has."""
+    return old.function(name).fixed != new.function(name).fixed or _moved(name, old, new)
 
 
 def _moved(name: str, old: Plan, new: Plan) -> bool:
@@ -297,7 +320,7 @@ def _process_change(was: PlannedFunction, now: PlannedFunction, old: Plan | None
         said.append(f"queues: {', '.join(map(str, was.queues))} → {', '.join(map(str, now.queues))}")
     if old is not None and old.placement.functions.get(now.name) != new.placement.functions[now.name]:
         said.append(f"it moves to {new.placement.functions[now.name].words}")
-    return (*said, "a new one takes its place")
+    return tuple(said)
 
 
 def _failover_words(function: PlannedFunction) -> str:

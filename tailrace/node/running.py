@@ -188,6 +188,7 @@ class Node:
             granted=self.state.record.granted,
             around=self.state.record.around,
             anew=anew,
+            stopped=stopped,
         )
         return version, found
 

@@ -960,6 +960,7 @@ class Service:
 
     def _clone(self, call: Call) -> Answer:
         assert isinstance(call.params, Clone)
+        moving.check_not_there(self.held, call.params.to)
         return operations.clone_function(self.held, call.params.name, call.params.to).as_data()
 
     def _migrate_plan(self, call: Call) -> Answer:

@@ -360,10 +360,14 @@ def test_a_function_that_is_stopped_stays_so_until_it_is_started(command: Comman
     assert "fw (stopped" in command("status").stdout
     command("apply", command.spec(text + "trace: 1024\n"))
     assert processes(command) == {"switch", "nat"}
+    larger = command.spec(text.replace("kind: skeleton", "kind: skeleton, memory: 512MiB"))
+    assert "memory: 256MiB → 512MiB; it stays stopped" in command("apply", larger).stdout
+    assert processes(command) == {"switch", "nat"} and command.status()["unlike"] == []
+    assert "No changes" in command("plan", larger).stdout
     assert ": the same as before, with a new instance of nat" in command("function", "restart", "nat").stdout
     assert "was not stopped" in command("function", "start", "nat").stdout
     command("function", "start", "fw")
-    assert command.process("fw@2") and command.status()["functions"][0]["replicas"][0]["state"] == "active"
+    assert command.process("fw@3") and command.status()["functions"][0]["replicas"][0]["state"] == "active"
     assert "no function that Tailrace has started" in command("function", "stop", "none", status=2).stderr
 
 

@@ -47,7 +47,7 @@ class Up:
         self.alive = {each.name for each in self.plan.started}
         self.granted = Granted(self.plan.capabilities, self.plan.groups)
 
-    def to(self, text: str, anew: Collection[str] = ()) -> Difference:
+    def to(self, text: str, anew: Collection[str] = (), stopped: Collection[str] = ()) -> Difference:
         return difference(
             self.plan,
             plan_of(text, self.plan, self.cores),
@@ -57,6 +57,7 @@ class Up:
             sockets=SOCKETS,
             granted=self.granted,
             anew=anew,
+            stopped=stopped,
         )
 
     def apply(self, text: str) -> Difference:
@@ -244,6 +245,22 @@ def test_what_has_ended_gets_a_successor() -> None:
     assert (wanted.start, wanted.stop) == (("second",), ("second",))
     assert wanted.instances == {"second": 2}
     assert wanted.changes[0].detail == ("it has ended: a new one takes its place",)
+
+
+def test_what_was_stopped_stays_so_whatever_is_applied() -> None:
+    """It may have moved to another node, and runs there."""
+    up, others = Up(ONE), ONE.replace("first: skeleton", "first: {kind: skeleton, memory: 512MiB}")
+    assert up.to(ONE, stopped=["first"]).nothing
+    wanted = up.to(others, stopped=["first"])
+    assert (wanted.start, wanted.stay, wanted.stop) == ((), ("first",), ("first",))
+    assert wanted.stage == {} and wanted.instances == {"first": 2}
+    assert wanted.config["functions"]["first"]["replicas"]["first"]["left"] == "first@2.0", "what is started next"
+    assert wanted.changes[0].detail == ("memory: 256MiB → 512MiB", "it stays stopped")
+    assert up.to(others, anew=["first"], stopped=["first"]).start == ("first",)
+    same = up.to(ONE.replace("first: skeleton", "first: {kind: skeleton, on_failure: bypass}"), stopped=["first"])
+    assert (same.start, same.stay, same.instances) == ((), (), {}), "nothing of an instance is other"
+    del up.config["ports"]["first.0"]
+    assert (found := up.to(ONE, stopped=["first"])).start == () and found.stay == ("first",)
 
 
 def test_what_is_to_be_made_anew_is_not_said_to_have_ended() -> None:

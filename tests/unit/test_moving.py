@@ -20,10 +20,11 @@ from tailrace.errors import Failure, Mistake, TailraceError
 from tailrace.functions.runtime import Arrival, Origin
 from tailrace.functions.transfer import Limits, Outgoing, Progress
 from tailrace.node import moving, operations
-from tailrace.node.api import MigrateReceive
+from tailrace.node.api import Clone, MigrateReceive, Named, Restore
 from tailrace.node.client import Client, Said
 from tailrace.node.moving import Receiving
 from tailrace.node.server import refusal_of
+from tailrace.node.service import Service
 from tailrace.plan.make import make_plan
 from tailrace.process.process import identify
 from tailrace.resources.topology import Cpu
@@ -578,6 +579,27 @@ def test_a_machine_that_runs_where_it_has_moved_to_is_not_started_here(
             moving.check_not_there(held, "fw")
     else:
         moving.check_not_there(held, "fw")
+
+
+@pytest.mark.parametrize(
+    ("method", "params"),
+    [
+        (Service._start_function, Named(name="fw")),
+        (Service._replace, Named(name="fw")),
+        (Service._restore, Restore(name="fw", file="/saved")),
+        (Service._clone, Clone(name="nat", to="fw")),
+    ],
+)
+def test_nothing_takes_its_name_here_while_it_runs_there(
+    monkeypatch: pytest.MonkeyPatch, method: Callable[[Any, Any], Any], params: Any
+) -> None:
+    def runs_there(_held: Held, name: str) -> None:
+        assert name == "fw"
+        raise Mistake("fw has moved")
+
+    monkeypatch.setattr(moving, "check_not_there", runs_there)
+    with pytest.raises(Mistake, match="fw has moved"):
+        method(SimpleNamespace(held=None), SimpleNamespace(params=params))
 
 
 def test_an_answer_about_what_somebody_has_seen_to_since_starts_nothing(held: Held, started: list[str]) -> None:
