@@ -18,7 +18,7 @@ FRAME_SIZES = (64, 9000)
 """The least and the most bytes of a frame, with FCS."""
 MOST_FUNCTIONS = 1024
 _MOST_MESSAGE = 1 << 24
-_MOST_LINE, _MOST_SAID = 4096, 20
+_MOST_LINE, _MOST_SAID, _MOST_QUOTED = 4096, 20, 200
 _FIGURE = re.compile(r"(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][-+]?[0-9]{1,2})?")
 _MOST_ROWS = 2000
 """Of a table: what an interpolation takes grows with its square."""
@@ -55,8 +55,9 @@ def read_table(path: Path) -> list[Row]:
     except (OSError, UnicodeDecodeError) as error:
         raise Mistake(f"{path}: {getattr(error, 'strerror', None) or 'not text'}") from None
     numbered = [(number, line) for number, line in enumerate(text.splitlines(), 1) if line.strip() and line[0] != "#"]
-    if not numbered or numbered[0][1].strip() != ",".join(COLUMNS):
-        raise Mistake(f"{path}: expected the columns {','.join(COLUMNS)}")
+    if not numbered:
+        raise Mistake(f"{path}: nothing is in it; expected the columns {','.join(COLUMNS)}")
+    _check_columns(path, numbered[0][1])
     if len(numbered) - 1 > _MOST_ROWS:
         raise Mistake(f"{path}: {len(numbered) - 1} cells; expected no more than {_MOST_ROWS}")
     rows: list[Row] = []
@@ -74,11 +75,25 @@ def read_table(path: Path) -> list[Row]:
     return rows
 
 
+def _check_columns(path: Path, line: str) -> None:
+    """Raises Mistake, with what is otherwise, unless these are the columns."""
+    try:
+        found = _words(line)
+    except ValueError as error:
+        raise Mistake(f"{path}: {error}") from None
+    if tuple(found) == COLUMNS:
+        return
+    lacks, more = [each for each in COLUMNS if each not in found], [each for each in found if each not in COLUMNS]
+    said = ([f"lacks {', '.join(lacks)}"] if lacks else []) + ([f"has {', '.join(more)} besides"] if more else [])
+    what = "; ".join(said)[:_MOST_QUOTED] or "has them in another order, or twice"
+    raise Mistake(f"{path}: expected the columns {','.join(COLUMNS)}; its first line {what}")
+
+
 def _words(line: str) -> list[str]:
     if len(line) > _MOST_LINE:
         raise ValueError(f"{len(line)} characters; expected no more than {_MOST_LINE}")
     try:
-        return next(csv.reader([line]))
+        return [word.strip() for word in next(csv.reader([line], skipinitialspace=True), [])]
     except csv.Error as error:
         raise ValueError(str(error)) from None
 
@@ -86,7 +101,7 @@ def _words(line: str) -> list[str]:
 def _row(words: Sequence[str]) -> Row:
     if len(words) != len(COLUMNS):
         raise ValueError(f"{len(words)} columns; expected {len(COLUMNS)}")
-    traffic, interface, frame, functions, gbps, mpps = (word.strip() for word in words)
+    traffic, interface, frame, functions, gbps, mpps = words
     cell = Cell(
         cast(Traffic, _word("traffic", traffic, TRAFFICS)),
         cast(Interface, _word("interface", interface, INTERFACES)),

@@ -382,6 +382,22 @@ def test_all_that_is_wrong_with_a_table_is_said(tmp_path: Path) -> None:
             read_table(tmp_path / "t.csv")
 
 
+def test_the_first_line_of_a_table_is_read_as_the_others_are(tmp_path: Path) -> None:
+    path = tmp_path / "t.csv"
+    cell = ("north-south", "sr-iov", "512", "2", "", "9.4")
+    for form in ("{}", '"{}"', ' "{}" '):
+        path.write_text("\n".join(",".join(map(form.format, words)) for words in (COLUMNS, cell)))
+        assert [(row.cell.frame, row.mpps) for row in read_table(path)] == [(512, 9.4)]
+    for columns, words in (
+        (COLUMNS[:4], "its first line lacks gbps, mpps"),
+        ((*COLUMNS, "note"), "its first line has note besides"),
+        (COLUMNS[::-1], "its first line has them in another order"),
+    ):
+        path.write_text(",".join(columns))
+        with pytest.raises(Mistake, match=words):
+            read_table(path)
+
+
 def test_the_command_advises_on_a_spec() -> None:
     spec = REPOSITORY / "examples/chain-of-two.yaml"
     said = advise(spec, "--on-card")
