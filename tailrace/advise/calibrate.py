@@ -169,8 +169,9 @@ def _missed(machine: Machine, row: Row) -> float:
 
 
 def interpolated(row: Row, known: Sequence[Row]) -> float | None:
-    """What is read off the known cells of the same traffic and interface: along the frame's size and the number of
-    functions, linear in their logarithms. None where they do not surround it. It is the line that a model must beat."""
+    """What is read off the known cells of the same traffic and interface, as the row has its figure: along the frame's
+    size and the number of functions, linear in their logarithms. None where they do not surround it. It is the line
+    that a model must beat."""
     same = [
         each
         for each in known
@@ -181,10 +182,10 @@ def interpolated(row: Row, known: Sequence[Row]) -> float | None:
     along_frame = {each.cell.frame: each for each in same if each.cell.functions == row.cell.functions}
     along_count = {each.cell.functions: each for each in same if each.cell.frame == row.cell.frame}
     for points, at in ((along_frame, row.cell.frame), (along_count, row.cell.functions)):
-        value = _between({size: max(each.measured, _NOTHING) for size, each in points.items()}, at)
+        value = _between({size: each.in_mpps(max(each.measured, _NOTHING)) for size, each in points.items()}, at)
         if value is not None:
             found.append(value)
-    return math.exp(sum(map(math.log, found)) / len(found)) if found else None
+    return row.predicted(math.exp(sum(map(math.log, found)) / len(found))) if found else None
 
 
 def _between(points: Mapping[int, float], at: int) -> float | None:
@@ -218,11 +219,16 @@ def choices(checked: Sequence[Checked], gap: float) -> list[tuple[str, str]]:
             for each in checked
             if (each.row.cell.traffic, each.row.cell.frame, each.row.cell.functions) == question
         ]
-        best, *others = sorted(same, key=lambda each: -each.row.measured)
-        if others and best.row.measured > others[0].row.measured * (1 + gap):
-            chosen = max(same, key=lambda each: each.predicted)
+        best = max(same, key=_measured)
+        others = [each for each in same if each.row.cell.interface != best.row.cell.interface]
+        if others and _measured(best) > max(map(_measured, others)) * (1 + gap):
+            chosen = max(same, key=lambda each: each.bottleneck.mpps)
             found.append((best.row.cell.interface, chosen.row.cell.interface))
     return found
+
+
+def _measured(checked: Checked) -> float:
+    return checked.row.in_mpps(checked.row.measured)
 
 
 def percentile(errors: Sequence[float], part: float) -> float:

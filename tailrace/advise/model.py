@@ -89,7 +89,16 @@ def mpps_of(gbps: float, frame: int) -> float:
 
 def gbps_of(mpps: float, cell: Cell) -> float:
     """Bits a second without FCS; of the stack, of messages."""
-    return mpps * 8 * (cell.frame - (0 if cell.traffic == STACK else FCS)) / 1e3
+    return mpps * _kilobits(cell)
+
+
+def mpps_at(gbps: float, cell: Cell) -> float:
+    """Frames a second, in millions, that are so many bits of a cell's; of the stack, messages."""
+    return gbps / _kilobits(cell)
+
+
+def _kilobits(cell: Cell) -> float:
+    return 8 * (cell.frame - (0 if cell.traffic == STACK else FCS)) / 1e3
 
 
 def line_mpps(machine: Machine, frame: int) -> float:

@@ -10,7 +10,7 @@ from decimal import Decimal
 from pathlib import Path
 from typing import cast
 
-from tailrace.advise.model import INTERFACES, STACK, TRAFFICS, Cell, Interface, Traffic, gbps_of
+from tailrace.advise.model import INTERFACES, STACK, TRAFFICS, Cell, Interface, Traffic, gbps_of, mpps_at
 from tailrace.errors import Mistake
 
 COLUMNS = ("traffic", "interface", "frame_bytes", "functions", "gbps", "mpps")
@@ -41,6 +41,10 @@ class Row:
     def predicted(self, mpps: float) -> float:
         """A prediction as this row has its figure."""
         return gbps_of(mpps, self.cell) if self.mpps is None else mpps
+
+    def in_mpps(self, figure: float) -> float:
+        """A figure of this row's, as rows with another one can be compared with it."""
+        return mpps_at(figure, self.cell) if self.mpps is None else figure
 
     def error(self, predicted: float) -> float:
         """As a part of what was measured; 0 within its rounding."""

@@ -149,6 +149,19 @@ def test_an_interpolation_leaves_out_what_is_asked_for(tmp_path: Path) -> None:
     assert interpolated(rows[1], rows[:2]) is None
 
 
+def test_rows_with_gbps_alone_are_compared_with_those_that_have_mpps(tmp_path: Path) -> None:
+    """36.576 Gbit/s are 9 Mpps of 512 B; a cell that is there twice is no choice."""
+    path = table(
+        tmp_path / "t.csv",
+        "north-south,sr-iov,512,2,36.576,", "north-south,vhost-user,512,2,,8.9",
+        "north-south,sr-iov,512,4,,9", "north-south,sr-iov,512,8,,9",
+        "east-west,sr-iov,64,2,,16", "east-west,sr-iov,64,2,,12",
+    )  # fmt: skip
+    rows = read_table(path)
+    assert interpolated(rows[0], rows) == pytest.approx(36.576) and interpolated(rows[3], rows) == pytest.approx(9)
+    assert json.loads(advise("validate", path, "--json"))["choices"] == 0
+
+
 def test_errors_are_by_nearest_rank() -> None:
     assert (percentile([4, 1, 3, 2], 0.5), percentile([1.0], 0.95), percentile([], 0.95)) == (2, 1, 0)
     assert (middle([1, 2, 9]), middle([])) == (2, 0)
