@@ -89,6 +89,7 @@ def calibrated(rows: Sequence[Row]) -> Calibrated:
         frames=span_of([each.frame for each in others]),
         messages=span_of([each.frame for each in stack]),
         functions=span_of([each.functions for each in others]),
+        stacks=span_of([each.functions for each in stack]),
     )
 
 
@@ -98,7 +99,7 @@ def span_of(found: Sequence[int]) -> Span | None:
 
 
 def beyond(machine: Machine, cell: Cell) -> list[str]:
-    """What of a cell lies outside of what the machine's parameters were fitted to; a stack is one function's."""
+    """What of a cell lies outside of what the machine's parameters were fitted to."""
     stack = cell.traffic == STACK
     return machine.calibrated.beyond(cell.frame, cell.functions, messages=stack)
 

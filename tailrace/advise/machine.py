@@ -105,15 +105,18 @@ class Calibrated(_Strict):
     messages: _Written | None = None
     """Bytes that a TCP stack writes at once."""
     functions: _Written | None = None
+    stacks: _Written | None = None
+    """Guests whose TCP stacks send at once."""
 
     def beyond(self, size: int, functions: int, *, messages: bool = False) -> list[str]:
         """What of a question lies outside, with what was calibrated: its answer is extrapolated. Else empty."""
         what, span = ("messages", self.messages) if messages else ("frames", self.frames)
+        whose, numbers = ("stacks", self.stacks) if messages else ("functions", self.functions)
         found = []
         if span is not None and not span[0] <= size <= span[1]:
             found.append(f"{what} of {size} B (calibrated: {_shown(span)} B)")
-        if self.functions is not None and not self.functions[0] <= functions <= self.functions[1]:
-            found.append(f"{functions} functions (calibrated: {_shown(self.functions)})")
+        if numbers is not None and not numbers[0] <= functions <= numbers[1]:
+            found.append(f"{functions} {whose} (calibrated: {_shown(numbers)})")
         return found
 
 

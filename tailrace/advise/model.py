@@ -177,9 +177,10 @@ def _kernel(machine: Machine, cell: Cell) -> Iterator[Limit]:
 
 
 def _stack(machine: Machine, cell: Cell) -> Iterator[Limit]:
-    """Messages, not frames."""
+    """Messages, not frames, of as many guests as there are functions."""
     fixed, byte = _STACK[cell.interface]
-    yield Limit("the guest's stack", _each(machine[fixed], machine[byte], cell.frame))
+    whose = "the guest's stack" if cell.functions == 1 else "the guests' stacks"
+    yield Limit(whose, _each(machine[fixed], machine[byte], cell.frame) * cell.functions)
     yield Limit("the link, as TCP uses it", machine["stack_gbps"] * 1e3 / (8 * cell.frame))
 
 

@@ -162,6 +162,15 @@ def test_rows_with_gbps_alone_are_compared_with_those_that_have_mpps(tmp_path: P
     assert json.loads(advise("validate", path, "--json"))["choices"] == 0
 
 
+def test_stacks_of_several_guests_share_the_link_alone(tmp_path: Path) -> None:
+    path = table(tmp_path / "t.csv", *(f"stack-netperf,sr-iov,64,{guests},5,\n" for guests in (1, 2, 16)))
+    one, two, many = json.loads(advise("validate", path, "--json"))["rows"]
+    assert two["predicted_mpps"] == pytest.approx(2 * one["predicted_mpps"], rel=1e-3)
+    assert many["bottleneck"] == "the link, as TCP uses it"
+    assert [row["extrapolated"] for row in (one, two, many)] == [False, True, True]
+    assert "Extrapolated: 2 stacks (calibrated: 1); 16 stacks" in advise("validate", path)
+
+
 def test_errors_are_by_nearest_rank() -> None:
     assert (percentile([4, 1, 3, 2], 0.5), percentile([1.0], 0.95), percentile([], 0.95)) == (2, 1, 0)
     assert (middle([1, 2, 9]), middle([])) == (2, 0)
