@@ -62,6 +62,11 @@ class Chain:
     """Those that its card serves."""
     links: int = 1
     """Links that its ends are on: 2 if one is on another interface than the other."""
+    cores: int = 1
+    """CPUs that forward of the function that has the fewest for a chain, all replicas together. A virtual function has
+    one queue, so they count behind the switch alone."""
+    in_function: int = 1
+    """Chains that lead through that function."""
 
     @property
     def inner(self) -> int:
@@ -337,6 +342,11 @@ def _part(limit: Limit, chains: int) -> Limit:
     return limit if chains == 1 else Limit(f"{limit.name}, shared by {chains} chains", limit.mpps / chains)
 
 
+def _each_core(limit: Limit, chain: Chain) -> Limit:
+    """Of all cores of a function, over which its flows are spread."""
+    return limit if chain.cores == 1 else Limit(f"{limit.name}, {chain.cores} of each", limit.mpps * chain.cores)
+
+
 def _at_ends(machine: Machine, chain: Chain, frame: int, by_card: int) -> Iterator[Limit]:
     """Of the card, as far as the machine's is known: in from the wire and out to it is one frame of its, a hop inside
     it is two; each crosses PCIe once each way."""
@@ -354,7 +364,8 @@ def _at_ends(machine: Machine, chain: Chain, frame: int, by_card: int) -> Iterat
 
 def _by_card(machine: Machine, chain: Chain, frame: int, by_card: int) -> Iterator[Limit]:
     """Of a chain whose ends on a card, and so many hops inside, are on virtual functions."""
-    yield Limit("the functions' cores, each on virtual functions", direct_mpps(machine, frame))
+    cores = Limit("the functions' cores, each on virtual functions", direct_mpps(machine, frame))
+    yield _part(cores, chain.in_function)
     yield from _at_ends(machine, chain, frame, by_card)
 
 
@@ -365,16 +376,18 @@ def _switched(machine: Machine, chain: Chain, frame: int, by_card: int | None) -
     fed = by_card is None and chain.ends > 0
     if not machine.lacks(WORKER):
         if not machine.lacks(FUNCTION):
-            yield Limit("the functions' cores", 1e3 / _time(machine, "function", frame))
+            function = Limit("the functions' cores", 1e3 / _time(machine, "function", frame))
+            yield _part(_each_core(function, chain), chain.in_function)
         on = f"{SWITCH_CORES} core" if chain.workers == 1 else f"{SWITCH_CORES} {chain.workers} cores"
         many = "1 hop" if hops == 1 else f"{hops} hops"
         cores = Limit(f"{on}, {many} for each frame", chain.workers * 1e3 / (hops * _time(machine, "worker", frame)))
         yield _part(cores, chain.beside)
         touches = hops * ONE_COPY
     else:
-        yield Limit("the functions' cores and their hops", 1e3 / _time(machine, "vhost", frame))
+        function = Limit("the functions' cores and their hops", 1e3 / _time(machine, "vhost", frame))
+        yield _part(_each_core(function, chain), chain.in_function)
         if between:
-            yield Limit("the cores that copy between functions", 1e3 / _time(machine, "hop", frame))
+            yield _each_core(Limit("the cores that copy between functions", 1e3 / _time(machine, "hop", frame)), chain)
         touches = between * TWO_COPIES
     if touches:
         for each in memory(machine, frame, touches):
@@ -382,7 +395,7 @@ def _switched(machine: Machine, chain: Chain, frame: int, by_card: int | None) -
     if fed:
         yield from _at_ends(machine, chain, frame, 0)
         if machine.lacks(WORKER):
-            yield _part(poller(machine, frame, min(chain.functions, 2)), chain.on_card)
+            yield _part(poller(machine, frame, min(chain.functions, 2) * chain.cores), chain.on_card)
             most = Limit(
                 "the link, as that core takes it without loss", machine["poller_line"] * line_mpps(machine, frame)
             )

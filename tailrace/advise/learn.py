@@ -16,6 +16,7 @@ from pathlib import Path
 from tailrace.advise.calibrate import span_of, worker_machine
 from tailrace.advise.chain import SWITCH_CORES, Answer, Chain, answers
 from tailrace.advise.machine import Machine, Value
+from tailrace.advise.of_spec import chains_of
 from tailrace.advise.table import FRAME_SIZES, MOST_FUNCTIONS
 from tailrace.errors import Mistake, TailraceError
 from tailrace.results.findings import ThroughputFinding
@@ -95,12 +96,13 @@ def _of_run(folder: Path) -> Iterator[Measured | tuple[str, str]]:
     elif run.oversubscribed:
         yield run.id, "had more polling threads than cores"
     else:
-        workers = load_spec((folder if folder.is_dir() else folder.parent) / "spec.yaml").fabric.number
+        spec = load_spec((folder if folder.is_dir() else folder.parent) / "spec.yaml")
+        cores = {each.functions: each.cores for each in chains_of(spec).values()}
         for search in searches:
-            yield _of_search(run.id, search, workers)
+            yield _of_search(run.id, search, spec.fabric.number, cores.get(search.functions or 0, 1))
 
 
-def _of_search(run: str, search: ThroughputFinding, workers: int) -> Measured | tuple[str, str]:
+def _of_search(run: str, search: ThroughputFinding, workers: int, cores: int) -> Measured | tuple[str, str]:
     name = f"{run}, {search.name}"
     goal = next((each for each in search.goals if each.loss_ratio == 0), None)
     if not search.valid:
@@ -114,7 +116,7 @@ def _of_search(run: str, search: ThroughputFinding, workers: int) -> Measured | 
         return name, f"is a bound alone: {'the tester could send no more' if goal.limit == 'tester' else goal.limit}"
     if not _PPS[0] <= goal.pps <= _PPS[1]:
         return name, f"has a rate that no switch's cores bound ({goal.pps:g} packets a second)"
-    chain = Chain(search.functions or 0, workers, ends=0)
+    chain = Chain(search.functions or 0, workers, ends=0, cores=cores)
     return Measured(run, search.name, frame, chain, BOTH * goal.pps / 1e6)
 
 

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections import Counter
+
 from tailrace.advise.chain import BOTH, Chain
-from tailrace.spec.model import Hop, Spec
+from tailrace.spec.model import Function, Hop, Spec
 from tailrace.spec.port import Device
 from tailrace.spec.virtual_function import VirtualFunction
 
@@ -18,21 +20,35 @@ def chains_of(spec: Spec, *, on_card: bool = False) -> dict[str, Chain]:
         name: [{_ANY}] * BOTH if on_card else [_cards_of(spec, hop) for hop in (chain.path[0], chain.path[-1])]
         for name, chain in spec.chains.items()
     }
+    led = Counter(each for chain in spec.chains.values() for each in chain.through)
     found = {}
     for name, chain in spec.chains.items():
-        functions = len(chain.through) + sum(_passed(spec, str(end)) for end in chain.ends)
-        if functions:
+        # A function with a device of its own ends its chain, and is in no other.
+        served = [(_cores(spec.functions[each]), led[each]) for each in chain.through]
+        served += [(1, 1) for end in chain.ends if _passed(spec, end)]
+        if served:
+            cores, in_function = min(served, key=lambda each: each[0] / each[1])
             own = set().union(*cards[name])
             sharing = [sum(card in set().union(*ends) for ends in cards.values()) for card in own]
             found[name] = Chain(
-                functions=functions,
+                functions=len(served),
                 workers=spec.fabric.number,
                 ends=sum(map(bool, cards[name])),
                 beside=len(spec.chains),
                 on_card=max(sharing, default=1),
                 links=BOTH if all(cards[name]) and not set.intersection(*cards[name]) else 1,
+                cores=cores,
+                in_function=in_function,
             )
     return found
+
+
+def _cores(function: Function) -> int:
+    """CPUs that forward, of all replicas that get new flows: one of each where it is not known to have more queues."""
+    active = list(function.replicas.values()).count("active")
+    if not function.runtime.threads or function.own_image:
+        return active
+    return active * (function.cpus.most if function.cpus.automatic else function.cpus.start)
 
 
 def _passed(spec: Spec, end: str) -> bool:

@@ -305,6 +305,8 @@ def _advice(machine: Machine, name: str, chain: Chain, sizes: list[Frame]) -> di
     return {
         "chain": name,
         "functions": chain.functions,
+        "function_cpus": chain.cores,
+        "chains_by_function": chain.in_function,
         "ends_on_card": chain.ends,
         "chains_on_card": chain.on_card,
         "chains_by_switch": chain.beside,
@@ -416,7 +418,8 @@ def _compared(each: Measured, before: Machine, after: Machine) -> dict[str, Any]
 def _show_chain(chain: dict[str, Any]) -> None:
     print_line("")
     many = "1 function" if chain["functions"] == 1 else f"{chain['functions']} functions"
-    print_line(f"{chain['chain']}, {many}")
+    cpus = "" if chain["function_cpus"] == 1 else f", of {chain['function_cpus']} CPUs behind the switch"
+    print_line(f"{chain['chain']}, {many}{cpus}")
     table = PlainTable("frame", "interface", "Mpps", "Gbit/s", "bottleneck")
     for row in chain["rows"]:
         table.add_row(

@@ -296,6 +296,37 @@ chains:
     assert "frame rate, shared by 5 chains" in advise(tmp_path / "s.yaml", "--frames", "64", "--on-card")
 
 
+def test_replicas_and_cpus_of_a_function_add_up_behind_the_switch(tmp_path: Path) -> None:
+    spec = tmp_path / "spec.yaml"
+    spec.write_text(
+        "functions:\n"
+        "  a: {kind: skeleton, cpus: {start: 1, most: 8, automatic: true}}\n"
+        "  b: {kind: skeleton, cpus: 3, replicas: {1: active, 2: active, 3: standby, 4: draining}}\n"
+        "  c: {kind: skeleton, runs: machine, cpus: 2}\n"
+        "  d: {kind: skeleton, replicas: 3}\n"
+        "chains:\n"
+        "  many: [tester.a, a, b, tester.b]\n"
+        "  one: [{if: e0}, c, {if: e1}]\n"
+        "  x: {path: [{if: e2}, d, {if: e3}], match: [{vlan: 5}]}\n"
+        "  y: [{if: e2}, d, {if: e3}]\n"
+    )
+    found = chains_of(load_spec(spec))
+    assert {name: (each.cores, each.in_function) for name, each in found.items()} == {
+        "many": (6, 1), "one": (1, 1), "x": (3, 2), "y": (3, 2),
+    }  # fmt: skip
+    here = worker_machine("here", [(64, 0.1), (1518, 0.2)], "me", [(64, 100.0), (1518, 200.0)])
+    for name, mpps in (("many", 60), ("one", 10), ("x", 15)):
+        assert answers(here, found[name], 64)[0].mpps == pytest.approx(mpps)
+    assert answers(here, found["x"], 64)[0].bottleneck.name == "the functions' cores, 3 of each, shared by 2 chains"
+    pair, wide = (Chain(2, 1, ends=2, cores=cores) for cores in (1, 4))
+    for frame in (64, 1518):
+        one, four = ({each.interface: each.by_name for each in answers(PUBLISHED, of, frame)} for of in (pair, wide))
+        assert one["sr-iov"] == four["sr-iov"]
+        hop = "the cores that copy between functions"
+        assert four["vhost-user"][f"{hop}, 4 of each"] == pytest.approx(4 * one["vhost-user"][hop])
+    assert "many, 2 functions, of 6 CPUs behind the switch" in advise(spec)
+
+
 def test_tailraces_switch_takes_a_hop_more_than_there_are_functions() -> None:
     here = worker_machine("here", [(64, 20.0), (1518, 165.4)], "me")
     (answer,) = answers(here, Chain(2, 2, 0), 64)
@@ -826,6 +857,17 @@ def test_what_the_functions_bounded_says_nothing_of_the_switch(tmp_path: Path) -
     alone = throughput(tmp_path, {"a": (64, 12.5e6, "loss")})
     with pytest.raises(Mistake, match=r"say nothing of the switch.*\nLeft out: .*, a is what the functions' cores"):
         learn(here, of_switch(here, read_measured([alone])))
+
+
+def test_more_cores_of_a_function_bound_less_of_a_run(tmp_path: Path) -> None:
+    """A hop takes 10 ns and a function 40: of one CPU 25 Mpps are the functions', of two they are not."""
+    here = worker_machine("here", [(64, 10.0), (1518, 20.0)], "me", [(64, 40.0), (1518, 60.0)])
+    run = throughput(tmp_path, {"a": (64, 12.5e6, "loss")})
+    assert not of_switch(here, read_measured([run])).measured
+    spec = run / "spec.yaml"
+    spec.write_text(spec.read_text().replace("first: skeleton", "first: {kind: skeleton, cpus: 2}"))
+    (measured,) = of_switch(here, read_measured([run])).measured
+    assert measured.chain.cores == 2
 
 
 def test_runs_without_a_machine_are_not_mixed_with_the_published_one(tmp_path: Path) -> None:
