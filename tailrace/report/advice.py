@@ -14,6 +14,9 @@ from tailrace.advise.machine import Machine
 from tailrace.report import svg
 
 WIDTH, PANEL, TOP, BOTTOM, LEFT, RIGHT = 1060, 340, 56, 40, 64, 430
+"""Of a panel, as small as it may be: what is beside its lines may need more."""
+_LETTER = 7.2
+"""How wide one is on average, with some room."""
 SIZES = (64, 128, 256, 512, 1024, 1518)
 STEPS = (*FRAMES[:: len(FRAMES) // 100], FRAMES[-1])
 
@@ -24,14 +27,34 @@ def draw(machine: Machine, chains: Mapping[str, Chain], measured: Sequence[Measu
     chains = {name: each for name, each in chains.items() if answers(machine, each, FRAMES[0])}
     if not chains:
         raise ValueError("no chain has an answer")
-    parts = [
-        part for at, name in enumerate(chains) for part in _panel(machine, name, chains[name], measured, at * PANEL)
-    ]
-    return svg.document(WIDTH, PANEL * len(chains), f"What each chain carries, by size of frame: {machine.name}", parts)
+    parts: list[str] = []
+    width, above = WIDTH, 0
+    for name, chain in chains.items():
+        known = {size: {each.interface: each for each in answers(machine, chain, size)} for size in FRAMES}
+        bounded = {each: _bounded(of) for each in INTERFACES if (of := _by(known, each))}
+        parts += _panel(name, chain, known, bounded, measured, above)
+        texts = [_said(*turn) for turns in bounded.values() for turn in turns]
+        width = max(width, WIDTH - RIGHT + 38 + round(_LETTER * max(map(len, texts))))
+        above += max(PANEL, TOP + sum(40 + 18 * len(turns) for turns in bounded.values()) + BOTTOM)
+    return svg.document(width, above, f"What each chain carries, by size of frame: {machine.name}", parts)
 
 
-def _panel(machine: Machine, name: str, chain: Chain, measured: Sequence[Measured], above: float) -> Iterator[str]:
-    known = {size: {each.interface: each for each in answers(machine, chain, size)} for size in FRAMES}
+def _by(known: Mapping[int, Mapping[str, Answer]], interface: str) -> dict[int, Answer]:
+    return {size: each[interface] for size, each in known.items() if interface in each}
+
+
+def _said(first: int, last: int, why: str) -> str:
+    return f"{first} to {last} B: {why}"
+
+
+def _panel(
+    name: str,
+    chain: Chain,
+    known: Mapping[int, Mapping[str, Answer]],
+    bounded: Mapping[str, Sequence[tuple[int, int, str]]],
+    measured: Sequence[Measured],
+    above: float,
+) -> Iterator[str]:
     points = [each for each in measured if each.chain.functions == chain.functions]
     values = [limit.mpps for each in known.values() for answer in each.values() for limit in answer.limits]
     values += [each.mpps for each in points]
@@ -54,9 +77,9 @@ def _panel(machine: Machine, name: str, chain: Chain, measured: Sequence[Measure
         yield svg.text(across(size), above + bottom + 18, str(size), "soft mid")
     y = above + TOP
     for number, interface in enumerate(INTERFACES, 1):
-        of = {size: each[interface] for size, each in known.items() if interface in each}
-        if not of:
+        if interface not in bounded:
             continue
+        of = _by(known, interface)
         for limit in dict.fromkeys(each.name for answer in of.values() for each in answer.limits):
             drawn = [(across(size), down(of[size].by_name[limit])) for size in STEPS if limit in of[size].by_name]
             if drawn:
@@ -64,10 +87,9 @@ def _panel(machine: Machine, name: str, chain: Chain, measured: Sequence[Measure
         yield svg.path([(across(size), down(of[size].mpps)) for size in STEPS], f"c{number}")
         yield f'<rect class="bar c{number}" x="{right + 18}" y="{y:.1f}" width="12" height="12" rx="2"/>'
         yield svg.text(right + 38, y + 11, f"{interface}, bounded by")
-        bounded = _bounded(of)
-        for turn, (first, last, why) in enumerate(bounded):
-            yield svg.text(right + 38, y + 30 + 18 * turn, f"{first} to {last} B: {why}", "soft")
-        y += 40 + 18 * len(bounded)
+        for turn, found in enumerate(bounded[interface]):
+            yield svg.text(right + 38, y + 30 + 18 * turn, _said(*found), "soft")
+        y += 40 + 18 * len(bounded[interface])
     for each in points:
         yield f'<circle class="point" cx="{across(each.frame):.1f}" cy="{down(each.mpps):.1f}" r="4"/>'
     if points:

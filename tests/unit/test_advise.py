@@ -25,6 +25,7 @@ from tailrace.advise.table import COLUMNS, read_table
 from tailrace.cli.main import app
 from tailrace.errors import Mistake
 from tailrace.kernel.tree import Tree
+from tailrace.report.advice import draw
 from tailrace.resources.pcie_link import AROUND, USUAL_PAYLOAD, PcieLink
 from tailrace.results import RunFolder
 from tailrace.results.findings import ThroughputFinding
@@ -902,6 +903,19 @@ def test_the_command_learns_draws_and_keeps(tmp_path: Path) -> None:
     assert any("bounded by" in (each.text or "") for each in drawn.iter(f"{svg}text"))
     assert "after learning" in advise(spec, "--learn", run)
     assert "expected --learn RUN" in advise(spec, "-o", kept, status=2)
+
+
+def test_a_picture_is_as_large_as_what_is_in_it() -> None:
+    long = Chain(24, 1, ends=2, beside=2, on_card=2, cores=3)
+    picture = ElementTree.fromstring(draw(PUBLISHED, {"long": long, "other": long}))
+    texts = [each for each in picture.iter() if each.tag.endswith("text")]
+    lowest = max(float(each.attrib["y"]) for each in texts)
+    widest = max(float(each.attrib["x"]) + 6.6 * len(each.text or "") for each in texts)
+    assert lowest < float(picture.attrib["height"]) and widest < float(picture.attrib["width"])
+    headings = [float(each.attrib["y"]) for each in texts if each.attrib["class"] == "title"]
+    above = max(float(each.attrib["y"]) for each in texts[: len(texts) // 2])
+    assert headings == sorted(headings) and above < headings[1], "panels are apart"
+    assert 'viewBox="0 0 1060 340"' in draw(PUBLISHED, {"voice": Chain(2, 1, ends=2)})
 
 
 def test_nothing_is_written_over_what_is_read(tmp_path: Path) -> None:
