@@ -238,6 +238,11 @@ def percentile(errors: Sequence[float], part: float) -> float:
     return ordered[max(math.ceil(part * len(ordered)) - 1, 0)] if ordered else 0.0
 
 
+def shown(value: float) -> float:
+    """A prediction, to the digits that it may have, however small."""
+    return float(f"{value:.5g}")
+
+
 def middle(errors: Sequence[float]) -> float:
     """The median; 0 of none."""
     return median(errors) if errors else 0.0

@@ -11,6 +11,7 @@ from typing import Annotated, Any, Literal
 import typer
 from typer.core import TyperGroup
 
+from tailrace.advise.calibrate import shown
 from tailrace.advise.chain import (
     FRAMES,
     SR_IOV,
@@ -318,8 +319,8 @@ def _advice(machine: Machine, name: str, chain: Chain, sizes: list[Frame]) -> di
                 "inner_hops_by_card": each.by_card,
                 "in_spec": each.in_spec,
                 "assignment": each.words,
-                "predicted_mpps": round(each.mpps, 4),
-                "predicted_gbps": round(each.mpps * 8 * (_mean(size) - FCS) / 1e3, 3),
+                "predicted_mpps": shown(each.mpps),
+                "predicted_gbps": shown(each.mpps * 8 * (_mean(size) - FCS) / 1e3),
                 "bottleneck": each.bottleneck.name,
                 "extrapolated": bool(_beyond(machine, chain, [size])),
             }
@@ -380,7 +381,7 @@ def _recommended(machine: Machine, chain: Chain) -> Iterator[dict[str, Any]]:
             found["instead"] = other and {
                 "assignment": other.words,
                 "frame_bytes": at,
-                "predicted_mpps": round(other.mpps, 4),
+                "predicted_mpps": shown(other.mpps),
             }
         yield found
 

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from tailrace.advise.calibrate import beyond, check, choices, fit, interpolation_errors, middle, percentile
+from tailrace.advise.calibrate import beyond, check, choices, fit, interpolation_errors, middle, percentile, shown
 from tailrace.advise.leave_out import leave_out
 from tailrace.advise.machine import PARAMETERS, Machine, read_machine
 from tailrace.advise.model import lacking
@@ -53,7 +53,7 @@ def validate_table(table: Path, calibrating: Path | None, of: Path | None, *, as
                 "functions": each.row.cell.functions,
                 "measured_mpps": each.row.mpps,
                 "measured_gbps": each.row.gbps,
-                "predicted_mpps": round(each.bottleneck.mpps, 4),
+                "predicted_mpps": shown(each.bottleneck.mpps),
                 "bottleneck": each.bottleneck.name,
                 "error": round(each.error, 5),
                 "extrapolated": bool(beyond(machine, each.row.cell)),

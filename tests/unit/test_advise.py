@@ -170,6 +170,8 @@ def test_stacks_of_several_guests_share_the_link_alone(tmp_path: Path) -> None:
     assert many["bottleneck"] == "the link, as TCP uses it"
     assert [row["extrapolated"] for row in (one, two, many)] == [False, True, True]
     assert "Extrapolated: 2 stacks (calibrated: 1); 16 stacks" in advise("validate", path)
+    (long,) = json.loads(advise("validate", table(path, "stack-netperf,sr-iov,16777216,1,39,"), "--json"))["rows"]
+    assert long["predicted_mpps"] * 8 * 16777.216 == pytest.approx(PUBLISHED["stack_gbps"], rel=1e-4)
 
 
 def test_errors_are_by_nearest_rank() -> None:
