@@ -71,7 +71,9 @@ def fit(machine: Machine, rows: Sequence[Row], source: str, *, resamples: int = 
     for name in names:
         low, high = _middle_95(spread[name] or [values[name]])
         parameters[name] = Value(value=_short(values[name]), source=source, low=_short(low), high=_short(high))
-    return machine.model_copy(update={"calibrated": calibrated(rows), "parameters": parameters})
+    good_for = calibrated([row for row in rows if predict(machine, row.cell) is not None])
+    known = machine.calibrated.model_copy(update=dict(good_for.model_dump(exclude_none=True)))
+    return machine.model_copy(update={"calibrated": known, "parameters": parameters})
 
 
 def _middle_95(found: Sequence[float]) -> tuple[float, float]:

@@ -116,7 +116,8 @@ class Calibrated(_Strict):
         if span is not None and not span[0] <= size <= span[1]:
             found.append(f"{what} of {size} B (calibrated: {_shown(span)} B)")
         if numbers is not None and not numbers[0] <= functions <= numbers[1]:
-            found.append(f"{functions} {whose} (calibrated: {_shown(numbers)})")
+            many = f"1 {whose.removesuffix('s')}" if functions == 1 else f"{functions} {whose}"
+            found.append(f"{many} (calibrated: {_shown(numbers)})")
         return found
 
 

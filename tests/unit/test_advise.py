@@ -586,6 +586,19 @@ def test_what_is_extrapolated_is_said(tmp_path: Path) -> None:
     assert (fitted.frames, fitted.messages, fitted.functions) == ((64, 64), (65536, 65536), (9, 9))
 
 
+def test_a_table_says_nothing_of_what_is_not_in_it(tmp_path: Path) -> None:
+    """What a fit leaves as it was is good for what it was good for."""
+    rows = read_table(table(tmp_path / "t.csv", "north-south,sr-iov,512,3,,9", "east-west,virtio,9000,9,,1"))
+    found = fit(PUBLISHED, rows, "me", resamples=0).calibrated
+    assert (found.frames, found.functions) == ((512, 512), (3, 3))
+    assert (found.messages, found.stacks) == (PUBLISHED.calibrated.messages, (1, 1))
+    assert found.beyond(512, 1) == ["1 function (calibrated: 3)"]
+    nothing = fit(PUBLISHED, rows[1:], "me", resamples=0)
+    assert nothing.calibrated == PUBLISHED.calibrated
+    said = json.loads(advise("validate", table(tmp_path / "t.csv", "east-west,virtio,64,2,,1"), "--json"))
+    assert not said["rows"] and said["median_error"] is None and said["p95_error"] is None
+
+
 def test_the_command_calibrates_from_hops(tmp_path: Path) -> None:
     for frame, mpps in ((64, 20.0), (1518, 5.0)):
         pairs = [{"tailrace": {"busy": 1.0, "mpps": mpps}}]
