@@ -107,8 +107,9 @@ def line_mpps(machine: Machine, frame: int) -> float:
 
 
 def _each(fixed: float, byte: float, frame: int) -> float:
-    """Frames a second, in millions, of what takes so many ns for each, and for each byte above the shortest."""
-    return 1e3 / (fixed + byte * (frame - SHORTEST))
+    """Frames a second, in millions, of what takes so many ns for each, and for each byte above the shortest. A message
+    may be shorter, and takes no less."""
+    return 1e3 / (fixed + byte * max(frame - SHORTEST, 0))
 
 
 def poller(machine: Machine, frame: int, guests: int) -> Limit:

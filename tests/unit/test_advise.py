@@ -586,6 +586,14 @@ def test_what_is_extrapolated_is_said(tmp_path: Path) -> None:
     assert (fitted.frames, fitted.messages, fitted.functions) == ((64, 64), (65536, 65536), (9, 9))
 
 
+def test_a_short_message_takes_no_less_than_the_shortest_frame(tmp_path: Path) -> None:
+    of = {"stack_gbps": 40, "stack_direct_ns": 6.3, "stack_direct_byte_ns": 0.1}
+    machine = machine_file(tmp_path / "m.yaml", **of)
+    path = table(tmp_path / "t.csv", *(f"stack-netperf,sr-iov,{size},1,0.1," for size in (1, 2, 64)))
+    rows = json.loads(advise("validate", path, "--machine", machine, "--json"))["rows"]
+    assert [row["predicted_mpps"] for row in rows[:2]] == [158.73, 158.73] and rows[2]["predicted_mpps"] == 78.125
+
+
 def test_a_table_says_nothing_of_what_is_not_in_it(tmp_path: Path) -> None:
     """What a fit leaves as it was is good for what it was good for."""
     rows = read_table(table(tmp_path / "t.csv", "north-south,sr-iov,512,3,,9", "east-west,virtio,9000,9,,1"))
