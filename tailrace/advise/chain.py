@@ -67,6 +67,8 @@ class Chain:
     one queue, so they count behind the switch alone."""
     in_function: int = 1
     """Chains that lead through that function."""
+    one_replica: bool = True
+    """Whether the functions next to its ends on a card have one replica each, which a virtual function can be of."""
 
     @property
     def inner(self) -> int:
@@ -165,7 +167,7 @@ def _of_kind(machine: Machine, chain: Chain, frame: Frame, interface: str) -> It
         sayable = _sayable(chain)
         for by_card in _worth_trying(machine, chain, frame, most, min(sayable, most)):
             both = partial(_hybrid, machine, chain, by_card=by_card)
-            yield answer(both, by_card, by_card <= sayable)
+            yield answer(both, by_card, by_card <= sayable and chain.one_replica)
 
 
 def _most_by_card(chain: Chain) -> int:

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Sequence
 
 from tailrace.advise.chain import BOTH, Chain
+from tailrace.spec.model import Chain as SpecChain
 from tailrace.spec.model import Function, Hop, Spec
 from tailrace.spec.port import Device
 from tailrace.spec.virtual_function import VirtualFunction
@@ -39,8 +41,14 @@ def chains_of(spec: Spec, *, on_card: bool = False) -> dict[str, Chain]:
                 links=BOTH if all(cards[name]) and not set.intersection(*cards[name]) else 1,
                 cores=cores,
                 in_function=in_function,
+                one_replica=all(len(spec.functions[each].replicas) == 1 for each in _outermost(chain, cards[name])),
             )
     return found
+
+
+def _outermost(chain: SpecChain, cards: Sequence[set[str]]) -> list[str]:
+    """The functions next to those ends that are a card's."""
+    return [chain.through[at] for at, card in zip((0, -1), cards, strict=True) if card and chain.through]
 
 
 def _cores(function: Function) -> int:

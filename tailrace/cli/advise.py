@@ -14,6 +14,7 @@ from typer.core import TyperGroup
 from tailrace.advise.calibrate import shown
 from tailrace.advise.chain import (
     FRAMES,
+    HYBRID,
     SR_IOV,
     Chain,
     Frame,
@@ -377,6 +378,8 @@ def _recommended(machine: Machine, chain: Chain) -> Iterator[dict[str, Any]]:
             "in_spec": best.answer.in_spec,
         }
         if not best.answer.in_spec:
+            hybrid = best.answer.interface == HYBRID and not chain.one_replica
+            found["not_in_spec"] = _OF_REPLICAS if hybrid else _AT_THE_SWITCH
             other = next((each for each in assignments(machine, chain, at) if each.in_spec), None)
             found["instead"] = other and {
                 "assignment": other.words,
@@ -387,6 +390,8 @@ def _recommended(machine: Machine, chain: Chain) -> Iterator[dict[str, Any]]:
 
 
 _ALIKE = 0.999
+_AT_THE_SWITCH = "each function has a port at the switch"
+_OF_REPLICAS = "a virtual function is one replica's, and a function at its ends has several"
 
 
 def _reason(machine: Machine, chain: Chain, frame: int) -> str:
@@ -467,7 +472,7 @@ def _show_instead(recommended: dict[str, Any]) -> None:
         if other
         else "Of what it can say nothing is known."
     )
-    print_line(f"A spec cannot say that, because each function has a port at the switch{measured}. {best}")
+    print_line(f"A spec cannot say that, because {recommended['not_in_spec']}{measured}. {best}")
 
 
 def _show_learned(learned: dict[str, Any]) -> None:

@@ -330,6 +330,19 @@ def test_replicas_and_cpus_of_a_function_add_up_behind_the_switch(tmp_path: Path
     assert "many, 2 functions, of 6 CPUs behind the switch" in advise(spec)
 
 
+def test_a_function_with_replicas_has_no_device_to_itself(tmp_path: Path) -> None:
+    spec = tmp_path / "spec.yaml"
+    for replicas, in_spec in ((1, True), (3, False)):
+        of = f"functions: {{a: {{kind: skeleton, cpus: 9}}, b: {{kind: skeleton, cpus: 9, replicas: {replicas}}}}}\n"
+        spec.write_text(of + "chains: {c: [{if: e0}, a, b, {if: e1}]}\n")
+        (chain,) = json.loads(advise(spec, "--frames", "64", "--json"))["chains"]
+        hybrid = next(row for row in chain["rows"] if row["interface"] == "hybrid")
+        assert hybrid["in_spec"] == in_spec and chain["recommended"][0]["interface"] == "hybrid"
+    said = advise(spec, "--frames", "64")
+    assert "A spec cannot say that, because a virtual function is one replica's" in said
+    assert "Of what it can say the best is vhost-user" in said
+
+
 def test_tailraces_switch_takes_a_hop_more_than_there_are_functions() -> None:
     here = worker_machine("here", [(64, 20.0), (1518, 165.4)], "me")
     (answer,) = answers(here, Chain(2, 2, 0), 64)
