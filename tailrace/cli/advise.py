@@ -267,9 +267,10 @@ def _advise(path: Path, options: AdviseOptions, *, as_json: bool) -> int:
         write_text(options.output, show_machine(machine))
     if options.chart:
         write_text(options.chart, draw(machine, chains, all_measured.measured))
+    advised = {chain: _advice(machine, chain, sizes) for chain in dict.fromkeys(chains.values())}
     found: dict[str, Any] = {
         "machine": machine.name,
-        "chains": [_advice(machine, name, chain, sizes) for name, chain in chains.items()],
+        "chains": [{"chain": name, **advised[chain]} for name, chain in chains.items()],
         "learned": {
             "measured": [_compared(each, before, machine) for each in learned.measured],
             "left_out": [{"what": what, "why": why} for what, why in learned.left_out],
@@ -303,9 +304,8 @@ def _oversubscribed(asked: Spec, document: Document, path: Path) -> str | None:
     return placement.headline if placement.oversubscribed else None
 
 
-def _advice(machine: Machine, name: str, chain: Chain, sizes: list[Frame]) -> dict[str, Any]:
+def _advice(machine: Machine, chain: Chain, sizes: list[Frame]) -> dict[str, Any]:
     return {
-        "chain": name,
         "functions": chain.functions,
         "function_cpus": chain.cores,
         "chains_by_function": chain.in_function,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import json
 import os
 import re
@@ -15,7 +16,7 @@ from sriov_kernel import add_card
 from typer.testing import CliRunner
 
 from tailrace.advise.calibrate import _middle_95, check, fit, interpolated, middle, percentile, predict, worker_machine
-from tailrace.advise.chain import Chain, answers, assignments, changes, turning_points
+from tailrace.advise.chain import Best, Chain, answers, assignments, changes, turning_points
 from tailrace.advise.learn import Learned, learn, of_switch, read_measured
 from tailrace.advise.machine import PARAMETERS, Machine, read_machine, show_machine
 from tailrace.advise.model import Cell, Interface, Traffic, direct_mpps, limits, line_mpps, pcie_ns, poller
@@ -1014,6 +1015,21 @@ def test_a_card_gives_what_linux_knows_of_it(tmp_path: Path) -> None:
         assert "ens1f0" in found["line_gbps"].source and "PCIe 8 GT/s × 8 of ens1f0" in found["pcie_gbps"].source
     make(tmp_path, {"/sys/class/net/ens1f0/speed": "-1"})
     assert set(card_parameters(Tree(tmp_path), None).values) == {"pcie_gbps"}
+
+
+def test_chains_that_are_alike_are_looked_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    spec, looked = tmp_path / "spec.yaml", []
+    functions = "".join(f"  f{number}: skeleton\n" for number in range(9))
+    chains = "".join(f"  c{number}: [{{if: a{number}}}, f{number}, {{if: b{number}}}]\n" for number in range(9))
+    spec.write_text(f"functions:\n{functions}chains:\n{chains}")
+
+    def look(machine: Machine, chain: Chain) -> list[Best]:
+        looked.append(chain)
+        return turning_points(machine, chain)
+
+    monkeypatch.setattr(importlib.import_module("tailrace.cli.advise"), "turning_points", look)
+    found = json.loads(advise(spec, "--json"))["chains"]
+    assert [each["chain"] for each in found] == [f"c{number}" for number in range(9)] and len(looked) == 1
 
 
 def test_a_misspelt_command_is_no_spec() -> None:
