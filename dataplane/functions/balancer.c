@@ -157,7 +157,7 @@ static bool balancer_full(uint16_t in)
 /* Whoever puts a frame there wakes the forwarding thread; more than a burst take several rounds. */
 static bool balancer_pending(uint16_t queue)
 {
-	return handover_waits(&balancer_handover, queue) ||
+	return handover_waits(&balancer_handover, queue) || connections_sweep_waits(&the_balancer.lanes[queue].flows) ||
 	       (queue == 0 && (!rte_ring_empty(the_balancer.to_port[0]) || !rte_ring_empty(the_balancer.to_port[1])));
 }
 
@@ -309,6 +309,7 @@ static const struct function_keeping balancer_keeping = {
 	.open = balancer_open,
 	.full = balancer_full,
 	.pending = balancer_pending,
+	.ages = true,
 	.describe = balancer_describe,
 	.tables = balancer_tables,
 	.configure = balancer_configure,

@@ -238,12 +238,17 @@ void connections_change(struct connections *flows, struct connection *flow, enum
 void connections_sweep(struct connections *flows, uint32_t tick)
 {
 	const uint64_t round = (rte_get_tsc_hz() * SWEEP_SECONDS >> CONNECTION_TICK_SHIFT) + 1;
-	uint64_t part;
+	uint32_t part;
 
-	if (likely(tick == flows->sweep_tick))
+	if (likely(tick == flows->sweep_tick && flows->sweep_left == 0))
 		return;
-	part = RTE_MIN((tick - flows->sweep_tick) * (uint64_t)flows->most / round + 1, (uint64_t)SWEEP_MOST);
+	if (tick != flows->sweep_tick)
+		flows->sweep_left = (uint32_t)RTE_MIN(
+			flows->sweep_left + (tick - flows->sweep_tick) * (uint64_t)flows->most / round + 1,
+			(uint64_t)flows->most);
 	flows->sweep_tick = tick;
+	part = RTE_MIN(flows->sweep_left, (uint32_t)SWEEP_MOST);
+	flows->sweep_left -= part;
 	for (; part > 0; part--) {
 		struct connection *flow;
 
@@ -375,7 +380,8 @@ int connections_open(struct connections *flows, const struct connection_limits *
 	const uint32_t buckets = rte_align32pow2(most / 2 + 1);
 	uint64_t secrets[RTE_DIM(flows->secret) + RTE_DIM(flows->tails_secret)] = {0};
 
-	*flows = (struct connections){.most = most, .bucket_mask = buckets - 1};
+	*flows = (struct connections){
+		.most = most, .bucket_mask = buckets - 1, .sweep_tick = connections_tick(rte_rdtsc())};
 	flows->buckets = rte_zmalloc("connection buckets", buckets * sizeof(struct connection_bucket), 64);
 	flows->flows = rte_zmalloc("connections", (most + (size_t)1) * sizeof(struct connection), 64);
 	flows->links = rte_zmalloc("connection links", (most + (size_t)1) * sizeof(struct connection_link), 64);

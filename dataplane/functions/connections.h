@@ -117,6 +117,7 @@ struct connections {
 	uint32_t free; /* the first; 0: none */
 	uint32_t swept;
 	uint32_t sweep_tick;
+	uint32_t sweep_left;			 /* entries that are to be looked at by then */
 	uint32_t timeouts[CONNECTION_NB_STATES]; /* ticks */
 	_Atomic uint32_t used;
 	_Atomic uint64_t begun, aged, gave_way;
@@ -352,6 +353,12 @@ static inline void connections_enter(struct connections *flows, struct connectio
 
 /* Forget what has aged, a part of the table at a time; once a round. */
 void connections_sweep(struct connections *flows, uint32_t tick);
+
+/* Whether that is behind, after a rest: more of it is to be done though no frame comes. */
+static inline bool connections_sweep_waits(const struct connections *flows)
+{
+	return flows->sweep_left > 0;
+}
 
 /* From any thread: entry `number` (from 1) as it is; false: it is free. */
 bool connections_copy(const struct connections *flows, uint32_t number, struct connection *flow);

@@ -270,7 +270,7 @@ static bool firewall_full(uint16_t in)
 static bool firewall_pending(uint16_t queue)
 {
 	return handover_waits(&handover, queue) || firewalls[queue].rejects[0].nb > 0 ||
-	       firewalls[queue].rejects[1].nb > 0;
+	       firewalls[queue].rejects[1].nb > 0 || connections_sweep_waits(&firewalls[queue].flows);
 }
 
 /* ------- settings, start and end ------- */
@@ -386,6 +386,7 @@ static const struct function_keeping firewall_keeping = {
 	.open = firewall_open,
 	.full = firewall_full,
 	.pending = firewall_pending,
+	.ages = true,
 	.describe = firewall_describe,
 	.tables = firewall_tables,
 	.configure = firewall_configure,

@@ -24,7 +24,8 @@ enum {
 	/* ns, on a shared core: between two tries at a full port, two looks at frames kept, or two looks at ports that
 	 * have no receive interrupts */
 	SHORT_SLEEP = 50 * 1000,
-	BRIEF = 10, /* us: going to sleep and waking take that, so a rest that is no longer is work */
+	AGEING = 1000, /* ms */
+	BRIEF = 10,    /* us: going to sleep and waking take that, so a rest that is no longer is work */
 };
 
 /* Hand over as much of what is held from a port as the other one takes; returns how many frames that is. */
@@ -104,7 +105,7 @@ static inline uint32_t forward_once(struct forward_thread *thread)
 	return nb_moved;
 }
 
-/* Whether there are frames that no interrupt notifies of when they can go on. */
+/* Whether there is something to do that no interrupt notifies of, such as frames that can go on after a time. */
 static inline bool holds(const struct forward_thread *thread)
 {
 	const struct forward *forward = thread->forward;
@@ -211,14 +212,16 @@ static void sleep_shortly(const struct forward_thread *thread)
 	grace_worker_resume(thread->number);
 }
 
-/* Sleep until a port or somebody else notifies. */
+/* Sleep until a port or somebody else notifies, or something may have aged. */
 static void sleep_until_woken(const struct forward_thread *thread)
 {
+	const struct function_keeping *keeping = thread->forward->function->keeping;
+	const int timeout = keeping != NULL && keeping->ages ? AGEING : -1;
 	struct rte_epoll_event events[EVENTS];
 	uint64_t count;
 
 	grace_worker_rest(thread->number);
-	rte_epoll_wait(RTE_EPOLL_PER_THREAD, events, EVENTS, -1);
+	rte_epoll_wait(RTE_EPOLL_PER_THREAD, events, EVENTS, timeout);
 	grace_worker_resume(thread->number);
 	/* Or they would wake the thread for ever. */
 	(void)!read(thread->wake_fd, &count, sizeof(count));

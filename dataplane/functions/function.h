@@ -72,8 +72,9 @@ struct function_keeping {
 
 	/* Returns 0, or -errno after logging. */
 	int (*open)(const struct function_start *start);
-	bool (*full)(uint16_t in);	    /* takes no more frames at this port for now */
-	bool (*pending)(uint16_t queue);    /* keeps frames that leave after a time, without another to come */
+	bool (*full)(uint16_t in);	 /* takes no more frames at this port for now */
+	bool (*pending)(uint16_t queue); /* has more to do without another frame to come: such as those that it keeps */
+	bool ages;			 /* forgets what is not seen: process() is called once a second at least */
 	void (*describe)(json_t *counters); /* add its own counters; another thread may ask at any time */
 
 	/* Likewise of a function with tables: add each by its name, as {"total": N, "rows": [{...}, ...]} with so many

@@ -188,7 +188,10 @@ static bool nat_full(uint16_t in)
 
 static bool nat_pending(uint16_t queue)
 {
-	return nats[queue].nb_back > 0 || handover_waits(&nat_handover, queue) || has_turning(&nats[queue]);
+	const struct nat *nat = &nats[queue];
+
+	return nat->nb_back > 0 || handover_waits(&nat_handover, queue) || has_turning(nat) ||
+	       connections_sweep_waits(&nat->flows) || nat_table_sweep_waits(&nat->table, nat->tick);
 }
 
 /* ------- start and end ------- */
@@ -325,6 +328,7 @@ static const struct function_keeping nat_keeping = {
 	.open = nat_open,
 	.full = nat_full,
 	.pending = nat_pending,
+	.ages = true,
 	.describe = nat_describe,
 	.tables = nat_show,
 	.handover = &nat_handover,

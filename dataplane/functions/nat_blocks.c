@@ -236,12 +236,17 @@ static void give_block_back(struct nat_table *table, uint32_t number)
 		free_host(table, host_number);
 }
 
-void nat_table_sweep(struct nat_table *table, uint32_t tick)
+bool nat_table_sweep_waits(const struct nat_table *table, uint32_t tick)
 {
 	const uint32_t oldest = table->blocks[table->waiting].next;
 
-	if (unlikely(oldest != table->waiting && tick - table->blocks[oldest].since > table->hold))
-		give_block_back(table, oldest);
+	return oldest != table->waiting && tick - table->blocks[oldest].since > table->hold;
+}
+
+void nat_table_sweep(struct nat_table *table, uint32_t tick)
+{
+	if (unlikely(nat_table_sweep_waits(table, tick)))
+		give_block_back(table, table->blocks[table->waiting].next);
 }
 
 static uint32_t make_host(struct nat_table *table, uint32_t address, uint32_t tags, uint32_t pool_number)

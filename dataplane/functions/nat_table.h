@@ -258,8 +258,11 @@ struct nat_mapping *nat_table_hold_this(struct nat_table *table, const struct na
 /* A connection has ended. */
 void nat_table_release(struct nat_table *table, struct nat_mapping *mapping, uint32_t tick);
 
-/* Give back the blocks that have waited for long enough; once a round. */
+/* Give back the blocks that have waited for long enough, one at a time; once a round. */
 void nat_table_sweep(struct nat_table *table, uint32_t tick);
+
+/* Whether there is one. */
+bool nat_table_sweep_waits(const struct nat_table *table, uint32_t tick);
 
 /*
  * Copy the event of a number, from any thread and without the lock.  Returns false if another one is in its place, or

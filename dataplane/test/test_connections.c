@@ -117,12 +117,43 @@ static void a_flow_that_is_seen_meanwhile_is_not_idle(void **state)
 	json_decref(table);
 }
 
+/* Who has slept looks at all that would have been looked at meanwhile, and at no more than a part between two frames.
+ */
+static void a_sweep_makes_up_for_a_rest(void **state)
+{
+	enum { KNOWN = 3000, PART = 1024 };
+	const struct connection_limits limits = {.most = 20000, .seconds = {[CONNECTION_TIMEOUT_one_way] = 10}};
+	const uint32_t second = (uint32_t)(rte_get_tsc_hz() >> CONNECTION_TICK_SHIFT) + 1;
+	uint32_t tick = connections_tick(rte_rdtsc()) + second;
+	struct connections flows;
+
+	assert_int_equal(connections_open(&flows, &limits), 0);
+	for (uint64_t n = 0; n < KNOWN; n++) {
+		struct connection_key key = {.words = {n, 0, KNOWN, 0, plain_kind(TCP), PLAIN_PORTS}};
+
+		key.hash = connection_hash(&flows, key.words);
+		assert_non_null(connections_add(&flows, &key, CONNECTION_one_way, 0, tick));
+	}
+	do
+		connections_sweep(&flows, tick);
+	while (connections_sweep_waits(&flows));
+	assert_int_equal(flows.used, KNOWN);
+	tick += 20 * second;
+	connections_sweep(&flows, tick);
+	assert_in_range(flows.used, KNOWN - PART, KNOWN);
+	while (connections_sweep_waits(&flows))
+		connections_sweep(&flows, tick);
+	assert_int_equal(flows.used, 0);
+	connections_close(&flows);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(addresses_of_ipv6_that_were_chosen_are_apart),
 		cmocka_unit_test(a_plain_flow_has_the_hash_of_its_key),
 		cmocka_unit_test(a_flow_that_is_seen_meanwhile_is_not_idle),
+		cmocka_unit_test(a_sweep_makes_up_for_a_rest),
 	};
 
 	if (start_dpdk(32) != 0)

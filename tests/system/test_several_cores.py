@@ -156,6 +156,38 @@ def test_a_firewall_knows_each_flow_both_ways(switch: RunningSwitch, binaries: P
         assert all(row["received_0"] > 0 for row in shown["tables"]["queues"]["rows"])
 
 
+@pytest.mark.parametrize(
+    ("kind", "settings", "told"),
+    [
+        ("firewall", (), {"default": "allow"}),
+        ("nat", ("pool=203.0.113.1/32", "inside=198.18.0.0/24"), None),
+    ],
+)
+def test_connections_are_forgotten_though_no_frame_comes(
+    switch: RunningSwitch,
+    binaries: Path,
+    tmp_path: Path,
+    kind: str,
+    settings: tuple[str, ...],
+    told: dict[str, Any] | None,
+) -> None:
+    """The threads sleep until something comes, and yet what has aged goes."""
+    with function(switch, binaries, tmp_path, kind, "one_way=1", *settings) as between:
+        if told is not None:
+            between.control.call("configure", **told)
+        frame = IP(src="198.18.0.1", dst="198.19.0.2")
+        between.sends(0, *[there(frame / UDP(sport=port, dport=53)) for port in range(1000, 1000 + FLOWS)])
+        between.arrive(1, FLOWS)
+
+        def known() -> dict[str, int]:
+            connections = between.shown()["counters"]["connections"]
+            assert isinstance(connections, dict)
+            return connections
+
+        wait_until(lambda: known()["known"] == 0, "all are forgotten")
+        assert known()["aged"] == known()["begun"] == FLOWS
+
+
 def test_a_nat_gives_hosts_of_all_threads_its_pool(switch: RunningSwitch, binaries: Path, tmp_path: Path) -> None:
     """Answers come to who asked, and hosts reach each other by the pool, whichever thread has which of them."""
     hosts = [f"10.0.0.{number}" for number in range(1, FLOWS + 1)]
