@@ -23,7 +23,11 @@ from tailrace.process.programs import PATIENCE, finished, run_system, system_pro
 from tailrace.spec.kind import Network
 from tailrace.state.record import Namespace, State
 
-_SWITCHES = {4: "net.ipv4.ip_forward=1", 6: "net.ipv6.conf.all.forwarding=1"}
+_SWITCHES = {
+    # Of several addresses in one network the others would go with the first one.
+    4: ("net.ipv4.ip_forward=1", "net.ipv4.conf.all.promote_secondaries=1"),
+    6: ("net.ipv6.conf.all.forwarding=1",),
+}
 _IPV6 = Path("/proc/sys/net/ipv6")
 """A host that was booted with ipv6.disable=1 has none."""
 _PROTOCOL = "116"
@@ -49,7 +53,8 @@ def prepare_namespace(state: State, function: str, network: Network, group: int)
             raise Failure(problem)
     if not Path("/run/netns", thing.name).exists():
         run_system("ip", "netns", "add", thing.name)
-    run_system("sysctl", "-qw", *(_SWITCHES[version] for version in versions), namespace=thing.name)
+    switches = chain.from_iterable(_SWITCHES[version] for version in versions)
+    run_system("sysctl", "-qw", *switches, namespace=thing.name)
     _ip(thing.name, "link", "set", "lo", "up")
     for number, addresses in enumerate(network.addresses):
         mac = network.macs[number] if network.macs else None

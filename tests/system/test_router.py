@@ -292,6 +292,26 @@ def test_what_was_set_in_its_namespace_outlives_the_function(scene: Scene) -> No
     left.ping_all("192.0.2.9")
 
 
+def test_addresses_of_one_network_are_changed_one_by_one(scene: Scene) -> None:
+    """Linux would take the others with the first one, and with them the routes that lead there."""
+    left, right = scene.left, scene.right
+    spec, by_hand = spec_of(left, right, "{}"), ("192.0.2.0/26", "via", left.addresses[4])
+    first, second, third = left.routers[4], f"198.18.{left.network}.77", f"198.18.{left.network}.78"
+
+    def have(*addresses: str) -> None:
+        listed = ", ".join(f"{each}/24" for each in addresses)
+        scene.command("apply", scene.command.spec(spec.replace(f"{first}/24", listed)))
+        (port,) = json.loads(scene.within("ip", "-j", "-4", "address", "show", "dev", "port0"))
+        assert {each["local"] for each in port["addr_info"]} == set(addresses)
+
+    have(first, second)
+    scene.within("ip", "route", "replace", *by_hand)
+    have(second, third)
+    scene.within("ip", "route", "delete", *by_hand)  # which is there
+    have(first)
+    wait_until(partial(left.reaches, right.addresses[4]))
+
+
 def test_a_change_that_cannot_be_made_leaves_the_network_as_it_was(scene: Scene) -> None:
     left, right = scene.left, scene.right
 
