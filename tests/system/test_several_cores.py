@@ -160,7 +160,7 @@ def test_a_firewall_knows_each_flow_both_ways(switch: RunningSwitch, binaries: P
     ("kind", "settings", "told"),
     [
         ("firewall", (), {"default": "allow"}),
-        ("nat", ("pool=203.0.113.1/32", "inside=198.18.0.0/24"), None),
+        pytest.param("nat", ("pool=203.0.113.1/32", "inside=198.18.0.0/24"), None, marks=pytest.mark.whole),
     ],
 )
 def test_connections_are_forgotten_though_no_frame_comes(
