@@ -39,14 +39,16 @@ static inline bool within(uint64_t since, uint64_t tsc, unsigned seconds)
 	return tsc <= since || tsc - since <= seconds * rte_get_tsc_hz();
 }
 
-static void ask(struct tunnel *tunnel, uint16_t queue, uint64_t tsc)
+static void ask(struct tunnel *tunnel, uint16_t nb_frames, uint16_t queue, uint64_t tsc)
 {
 	uint64_t before = atomic_load_explicit(&tunnel->asked, memory_order_relaxed);
+	const bool first = nb_frames > 0 && !atomic_load_explicit(&tunnel->wanted, memory_order_relaxed) &&
+			   !atomic_exchange(&tunnel->wanted, true);
 	uint8_t frame[NEIGHBOUR_FRAME];
 	struct rte_mbuf *mbuf;
 
-	/* One thread asks. */
-	if ((before != 0 && within(before, tsc, TUNNEL_ASK)) || tunnel->queues[queue].nb_own == TUNNEL_OWN ||
+	/* One thread asks.  The first frame asks at once: what was asked before it was asked in no chain. */
+	if ((before != 0 && !first && within(before, tsc, TUNNEL_ASK)) || tunnel->queues[queue].nb_own == TUNNEL_OWN ||
 	    !atomic_compare_exchange_strong(&tunnel->asked, &before, tsc))
 		return;
 	if (atomic_fetch_add(&tunnel->unheeded, 1) >= TUNNEL_IGNORED)
@@ -57,13 +59,13 @@ static void ask(struct tunnel *tunnel, uint16_t queue, uint64_t tsc)
 }
 
 /* Where frames to the other end go; 0: not known. */
-static inline uint64_t next_hop(struct tunnel *tunnel, uint16_t queue, uint64_t tsc)
+static inline uint64_t next_hop(struct tunnel *tunnel, uint16_t nb_frames, uint16_t queue, uint64_t tsc)
 {
 	const uint64_t mac = atomic_load_explicit(&tunnel->mac, memory_order_relaxed);
 
 	if (unlikely(!tunnel->fixed && (mac == 0 || !within(atomic_load_explicit(&tunnel->heard, memory_order_relaxed),
 							    tsc, TUNNEL_FRESH))))
-		ask(tunnel, queue, tsc);
+		ask(tunnel, nb_frames, queue, tsc);
 	return mac;
 }
 
@@ -126,7 +128,7 @@ static inline uint16_t leave(struct tunnel_counters *counters, struct rte_mbuf *
 static uint16_t wrap(struct tunnel *tunnel, struct rte_mbuf **burst, uint16_t nb_frames, uint16_t queue, uint64_t tsc)
 {
 	struct tunnel_counters *counters = &tunnel->queues[queue].counters[0];
-	const uint64_t mac = next_hop(tunnel, queue, tsc);
+	const uint64_t mac = next_hop(tunnel, nb_frames, queue, tsc);
 	const bool lost = atomic_load_explicit(&tunnel->liveness.lost, memory_order_relaxed);
 	uint16_t nb_out = 0;
 

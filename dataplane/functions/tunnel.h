@@ -46,6 +46,7 @@ struct tunnel {
 	bool fixed;		   /* the next hop's MAC address is given */
 	_Atomic uint64_t mac;	   /* the next hop's, in the low 48 bits as they lie in memory; 0: not known */
 	_Atomic uint64_t asked;	   /* TSC; 0: never */
+	_Atomic bool wanted;	   /* there was a frame for it */
 	_Atomic uint64_t heard;	   /* TSC of the last answer */
 	_Atomic unsigned unheeded; /* questions since then */
 	struct tunnel_liveness liveness;

@@ -551,6 +551,29 @@ static struct rte_mbuf *arp(uint8_t last, uint8_t mac)
 	return mbuf_of(bytes, sizeof(bytes));
 }
 
+/* What is asked at the start leaves by a port that no chain leads to yet. */
+static void test_the_first_frame_asks_at_once(void **state)
+{
+	struct tunnel_settings near = settings(TUNNEL_VXLAN, false);
+	const struct frame inner = inner_of(1000, 0);
+	struct rte_mbuf *burst[FUNCTION_ROOM], *question;
+
+	near.neighbour = 0;
+	tunnel_begin(&here, &near, pool);
+	assert_int_equal(tunnel_pass(&here, burst, 0, 0, 0, now), 1);
+	rte_pktmbuf_free(burst[0]);
+	now += rte_get_tsc_hz() / 10;
+	assert_int_equal(tunnel_pass(&here, burst, 0, 0, 0, now), 0);
+	question = pass(&here, mbuf_of(inner.bytes, inner.length), 0);
+	assert_non_null(question);
+	rte_pktmbuf_free(question);
+	assert_null(pass(&here, mbuf_of(inner.bytes, inner.length), 0));
+	assert_null(pass(&here, arp(FAR, 7), 1));
+	question = pass(&here, mbuf_of(inner.bytes, inner.length), 0);
+	assert_non_null(question);
+	rte_pktmbuf_free(question);
+}
+
 static void test_only_answers_to_a_question_count(void **state)
 {
 	struct tunnel_settings near = settings(TUNNEL_VXLAN, false);
@@ -924,6 +947,7 @@ int main(void)
 		cmocka_unit_test_teardown(test_a_frame_that_ends_anywhere_is_dropped, end),
 		cmocka_unit_test_teardown(test_the_other_end_is_asked_for, end),
 		cmocka_unit_test_teardown(test_a_neighbour_that_is_silent_is_forgotten, end),
+		cmocka_unit_test_teardown(test_the_first_frame_asks_at_once, end),
 		cmocka_unit_test_teardown(test_only_answers_to_a_question_count, end),
 		cmocka_unit_test_teardown(test_threads_that_look_at_once_ask_once, end),
 		cmocka_unit_test_teardown(test_who_tries_whether_its_address_is_free_is_told, end),
