@@ -67,6 +67,18 @@ class Learned:
     """Which, and why."""
 
 
+class _Several(Mistake):
+    """A line for each thing that is wrong."""
+
+    def __init__(self, said: Sequence[str]) -> None:
+        super().__init__("\n".join(said))
+        self._said = tuple(said)
+
+    @property
+    def lines(self) -> Sequence[str]:
+        return self._said
+
+
 def read_measured(folders: Sequence[Path]) -> Learned:
     """All throughputs of these run folders, each folder's once. Raises Mistake naming every one that cannot be read."""
     found: list[Measured] = []
@@ -82,7 +94,7 @@ def read_measured(folders: Sequence[Path]) -> Learned:
         except (TailraceError, OSError) as error:
             wrong.append(str(error))
     if wrong:
-        raise Mistake("\n".join(wrong))
+        raise _Several(wrong)
     return Learned(found, out)
 
 
@@ -147,8 +159,8 @@ def learn(machine: Machine, learned: Learned) -> Machine:
     measured = learned.measured
     points = [(each.frame, each.hop_ns) for each in measured]
     if not points:
-        why = "".join(f"\nLeft out: {what} {reason}." for what, reason in learned.left_out)
-        raise Mistake(f"the runs say nothing of the switch: none has a throughput that its cores bounded{why}")
+        why = [f"left out: {what} {reason}" for what, reason in learned.left_out]
+        raise _Several(["the runs say nothing of the switch: none has a throughput that its cores bounded", *why])
     sizes = sorted({size for size, _ in points})
     functions = span_of([each.chain.functions for each in measured])
     source = f"{len(points)} throughputs measured"

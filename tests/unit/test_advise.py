@@ -893,7 +893,7 @@ def test_what_the_functions_bounded_says_nothing_of_the_switch(tmp_path: Path) -
     assert [each.name for each in learned.measured] == ["b"]
     assert "is what the functions' cores carry" in learned.left_out[0][1]
     alone = throughput(tmp_path, {"a": (64, 12.5e6, "loss")})
-    with pytest.raises(Mistake, match=r"say nothing of the switch.*\nLeft out: .*, a is what the functions' cores"):
+    with pytest.raises(Mistake, match=r"say nothing of the switch.*\nleft out: .*, a is what the functions' cores"):
         learn(here, of_switch(here, read_measured([alone])))
 
 
@@ -924,7 +924,14 @@ def test_runs_without_a_machine_are_not_mixed_with_the_published_one(tmp_path: P
 def test_every_run_that_cannot_be_read_is_named(tmp_path: Path) -> None:
     with pytest.raises(Mistake) as caught:
         read_measured([tmp_path / "one", tmp_path / "other"])
-    assert "one" in str(caught.value) and "other" in str(caught.value)
+    one, other = caught.value.lines
+    assert f"{tmp_path}/one:" in one and f"{tmp_path}/other:" in other
+
+
+def test_why_nothing_is_learned_is_a_line_for_each_run(tmp_path: Path) -> None:
+    run = throughput(tmp_path, {"a": (64, 1.0, "tester")}, oversubscribed=True)
+    said = advise(REPOSITORY / "examples/chain.yaml", "--learn", run, status=2)
+    assert f"\ntailrace: left out: {run.name} had more polling threads than cores\n" in said
 
 
 def test_the_command_learns_draws_and_keeps(tmp_path: Path) -> None:
