@@ -399,11 +399,12 @@ def _narrow_links(spec: Spec) -> list[str]:
     """Tunnels whose packets may be longer than an interface carries that they leave by."""
     found = []
     for chain in spec.chains.values():
-        last, port = chain.through[-1:], spec.ports.get(chain.ends[1])
+        last, end = chain.through[-1:], chain.path[-1]
         tunnel = spec.functions[last[0]].own_settings if last else None
-        if not isinstance(tunnel, Tunnel) or port is None or port.device is None:
+        device = end.device or (spec.ports[end.name].device if end.name in spec.ports else None)
+        if not isinstance(tunnel, Tunnel) or device is None:
             continue
-        for uri in port.device.identities:
+        for uri in device.identities:
             scheme, _, name = uri.partition(":")
             mtu = mtu_of(name) if scheme == "if" else None
             if mtu is not None and mtu < tunnel.mtu:

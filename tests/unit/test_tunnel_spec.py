@@ -108,8 +108,10 @@ def test_an_interface_that_carries_less_is_noted(
     monkeypatch.setattr(make, "mtu_of", {"tight": 1280, "narrow": 1400, "usual": 1500}.get)
     text = f"ports: {{near: {{if: tight}}, far: {device}}}\n"
     text += tunnel(ENDS, more).replace("tester.a", "near").replace("tester.b", "far")
-    found = [note for note in make_plan(parse_spec(text, "s"), huge=False).notes if "longer packets" in note]
-    assert [note.partition("the interface ")[2].partition(":")[0] for note in found] == noted
+    inline = tunnel(ENDS, more).replace("tester.a", "{if: tight}").replace("tester.b", device)
+    for each in (text, inline) if "bond" not in device else (text,):
+        found = [note for note in make_plan(parse_spec(each, "s"), huge=False).notes if "longer packets" in note]
+        assert [note.partition("the interface ")[2].partition(":")[0] for note in found] == noted
 
 
 def test_whose_an_address_is() -> None:
