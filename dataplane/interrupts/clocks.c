@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <errno.h>
 #include <time.h>
-#include <x86intrin.h>
 
 #include "interrupts/clocks.h"
 
@@ -27,7 +26,7 @@ static bool ask(struct interrupt_page *page, uint64_t question, uint64_t deadlin
 		else
 			_mm_pause();
 	}
-	after = __rdtsc();
+	after = clocks_now();
 	there = atomic_load_explicit(&page->answered_at, memory_order_relaxed);
 	width = after - before;
 	*found = (struct clocks){

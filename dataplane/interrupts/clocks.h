@@ -9,6 +9,7 @@
 
 #include <stdbool.h>
 #include <stdint.h>
+#include <x86intrin.h>
 
 #include "interrupts/page.h"
 
@@ -17,6 +18,14 @@ struct clocks {
 	uint64_t error; /* cycles that this may be wrong by */
 	uint64_t at;	/* when it was measured, by our TSC */
 };
+
+/* The TSC after all that was read before.  A CPU does not wait for these reads otherwise (Intel SDM volume 2, RDTSC),
+ * and the time is then one at which what was seen had not happened. */
+static inline uint64_t clocks_now(void)
+{
+	_mm_lfence();
+	return __rdtsc();
+}
 
 /* Ask, while the page's phase is PHASE_CLOCK.  Returns 0, or -ETIMEDOUT if no answer has come within `patience` cycles;
  * of few answers the offset is known less closely. */

@@ -54,7 +54,7 @@ static void collect(struct raiser *raiser)
 	}
 	raiser->waiting = false;
 	arrived_at = atomic_load_explicit(&interrupts->page->arrived_at, memory_order_relaxed);
-	now = __rdtsc();
+	now = clocks_now();
 	took = (int64_t)(clocks_here(&run->before, arrived_at) - raiser->raised_at);
 	if (took < -(int64_t)run->before.error || took > (int64_t)(now - raiser->raised_at + run->before.error)) {
 		run->counts.wrong++;

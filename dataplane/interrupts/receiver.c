@@ -16,6 +16,7 @@
 
 #include "common/log.h"
 #include "common/option.h"
+#include "interrupts/clocks.h"
 #include "interrupts/ipi.h"
 #include "interrupts/source.h"
 #include "interrupts/wake.h"
@@ -55,7 +56,7 @@ static void answer(struct interrupt_page *page)
 			_mm_pause();
 			continue;
 		}
-		atomic_store_explicit(&page->answered_at, __rdtsc(), memory_order_relaxed);
+		atomic_store_explicit(&page->answered_at, clocks_now(), memory_order_relaxed);
 		atomic_store_explicit(&page->answer, question, memory_order_release);
 		last = question;
 	}

@@ -42,7 +42,7 @@ static void take(struct taker *taker, uint64_t number)
 	uint64_t held = atomic_load_explicit(&one->held, memory_order_relaxed);
 	uint64_t here = clocks_here(&run->before, at);
 	unsigned __int128 late = noted;
-	int64_t since = (int64_t)(here - taker->began), most = (int64_t)(__rdtsc() - taker->began);
+	int64_t since = (int64_t)(here - taker->began), most = (int64_t)(clocks_now() - taker->began);
 	int64_t doubt = (int64_t)run->before.error;
 
 	if (run->path == INTERRUPTS_TIMER)

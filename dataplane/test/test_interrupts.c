@@ -43,7 +43,7 @@ static struct clock_rate rate;
 
 static uint64_t its_clock(const struct receiver *receiver)
 {
-	return __rdtsc() + (uint64_t)receiver->ahead;
+	return clocks_now() + (uint64_t)receiver->ahead;
 }
 
 static void note(struct receiver *receiver)

@@ -121,10 +121,10 @@ static void *receive(void *argument)
 
 	while (!machine->end) {
 		if (page->phase == PHASE_CLOCK && page->question != page->answer) {
-			page->answered_at = __rdtsc();
+			page->answered_at = clocks_now();
 			page->answer = page->question;
 		} else if (page->phase == PHASE_FRAME && guest_taken(&machine->guest) > machine->seen) {
-			page->arrived_at = __rdtsc();
+			page->arrived_at = clocks_now();
 			page->arrived = frame_of(machine, machine->seen)->number;
 			offer(machine, machine->seen++);
 		}
