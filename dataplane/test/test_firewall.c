@@ -986,7 +986,6 @@ static void two_states_of_one_tick_are_in_order(void **state)
 	json_decref(after);
 }
 
-/* A standby that sleeps gets no frame that would have it look. */
 /* The same ends; the other one began there. */
 static void who_began_later_elsewhere_is_believed(void **state)
 {
@@ -1009,13 +1008,17 @@ static void who_began_later_elsewhere_is_believed(void **state)
 	json_decref(page);
 }
 
+/* A standby that sleeps gets no frame that would have it look. */
 static void an_empty_page_has_what_has_aged_forgotten(void **state)
 {
 	now = rte_rdtsc() - 10000 * rte_get_tsc_hz();
 	handshake();
 	assert_int_equal(firewalls[0].flows.used, 1);
-	json_decref(received(""));
-	assert_int_equal(firewalls[0].flows.used, 0);
+	/* Each tick has some of the entries looked at, and ten seconds all: here it is the first, and one tick. */
+	for (unsigned pages = 0; firewalls[0].flows.used > 0; pages++) {
+		assert_in_range(pages, 0, 1000000);
+		json_decref(received(""));
+	}
 }
 
 static void a_table_that_is_full_of_connections_takes_no_more(void **state)
