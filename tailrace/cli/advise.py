@@ -252,6 +252,8 @@ def _advise(path: Path, options: AdviseOptions, *, as_json: bool) -> int:
         raise Mistake("--output keeps what --learn finds; expected --learn RUN too")
     check_outputs([options.output, options.chart], [path, *options.learn])
     check_outputs([options.chart], [options.machine] if options.machine else [])
+    if options.chart and options.chart.suffix not in ("", ".svg"):
+        raise Mistake(f"--chart {options.chart}: the chart is SVG; expected a name that ends in .svg")
     asked, document = load_located(path)
     sizes = given or _frames_of(asked) or _frames(_FRAMES)
     chains = chains_of(asked, on_card=options.on_card)

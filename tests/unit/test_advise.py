@@ -972,6 +972,8 @@ def test_nothing_is_written_over_what_is_read(tmp_path: Path) -> None:
     assert spec.read_text() == text and not both.exists()
     mine = machine_file(tmp_path / "m.yaml", worker_ns=20, worker_byte_ns=0.1)
     assert "expected another file" in advise(spec, "--machine", mine, "--chart", mine, status=2)
+    assert "ends in .svg" in advise(spec, "--on-card", "--chart", tmp_path / "limits.png", status=2)
+    assert not (tmp_path / "limits.png").exists()
     hop = bench(tmp_path / "64.json", "hop", 20.0, 0.5, frame=64)
     assert "expected another file" in advise("calibrate", hop, "-o", hop, status=2)
 
