@@ -14,6 +14,7 @@ from tailrace.spec.port import PortRate, RateTo
 from tailrace.spec.position import Document, Location, naming
 from tailrace.spec.source import SpecError
 from tailrace.spec.traffic import IMIX_MEAN, SMALLEST_FRAME, Traffic, packet_rates
+from tailrace.spec.virtual_function import VirtualFunction
 
 
 def cross_check(document: Document, spec: Spec, left_out: Collection[Location] = ()) -> list[SpecError]:
@@ -25,6 +26,7 @@ def cross_check(document: Document, spec: Spec, left_out: Collection[Location] =
     check = _Check(document, spec, left_out)
     check.names()
     check.ports()
+    check.stations()
     check.functions()
     check.chains()
     check.bridges()
@@ -151,6 +153,31 @@ class _Check:
                         f"{uri} is {self.devices[uri]!r}'s already; expected each device once",
                     )
                 self.devices.setdefault(uri, name)
+
+    def stations(self) -> None:
+        """A card gives the frames of an address in a VLAN to one of its functions."""
+        found: list[tuple[Location, VirtualFunction]] = [
+            (("ports", name), port.device.vf)
+            for name, port in self.spec.ports.items()
+            if port.device is not None and port.device.vf is not None
+        ]
+        found += [
+            (("functions", name, "interface"), VirtualFunction.of_uri(each))
+            for name, function in self.spec.functions.items()
+            for each in function.passed_through
+            if each.startswith("vf:")
+        ]
+        owners: dict[tuple[str, str, int | None], str] = {}
+        for location, each in found:
+            if each.mac is None:
+                continue
+            owner = owners.setdefault((each.of, each.mac, each.vlan), each.name)
+            if owner != each.name:
+                self.at(
+                    location,
+                    f"{each.name} has the mac {each.mac} and the VLAN of {owner}, and the card gives a frame to one of "
+                    "them; expected a mac of its own, or another vlan",
+                )
 
     # --- functions -------------------------------------------------------------------------------------------------
 

@@ -579,6 +579,11 @@ def test_a_function_that_a_machine_cannot_have(kernel: SriovKernel, was: str, no
         ("a: {vf: {of: e, number: 0, qos: 3}}", "qos is the priority in a VLAN's tag; expected vlan beside it"),
         ("a: {vf: {of: e, number: 2, functions: 2}}", "number 2 is none of 2 functions; expected 0 to 1"),
         ("a: {vf: {of: e, number: 0, nix: 2}}", "unknown key 'nix' in ports.a.vf; expected one of of, number, mac"),
+        (
+            "a: {vf: {of: e, number: 0, mac: '02:00:00:00:00:0a'}}, "
+            "b: {vf: {of: e, number: 1, mac: '02:00:00:00:00:0a'}}",
+            "ports.b: e/1 has the mac 02:00:00:00:00:0a and the VLAN of e/0, and the card gives a frame to one of them",
+        ),
         ("a: {vf: e/1}, b: {vf: e/1}", "ports.b: vf:e/1 is the port 'a' already; expected each device once"),
         ("a: {vf: ens1f0/9}", "ports.a: ens1f0 has at most 8 virtual functions; expected a number from 0 to 7"),
         ("a: {vf: eth7/0}", "ports.a: there is no network card eth7; `tailrace host inspect` lists those"),
