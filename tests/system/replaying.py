@@ -74,11 +74,24 @@ def shown(control: Control) -> dict[str, Any]:
     return counters
 
 
+def _did(counters: dict[str, Any]) -> list[dict[str, int]]:
+    """What became of the frames of each port."""
+    return [each for of in ("filtered", "translated") for each in counters.get(of, ())]
+
+
 def decided(control: Control) -> int:
     """The frames of which it is known what becomes of them."""
-    counters = shown(control)
-    did = [each for of in ("filtered", "translated") for each in counters.get(of, ())]
+    did = _did(shown(control))
     return sum(count for each in did for name, count in each.items() if name == "passed" or name.startswith("drop_"))
+
+
+def all_counted(control: Control, frames: int) -> bool:
+    """Whether so many frames have come, and what passed of them has been sent or found no room: a thread counts what it
+    has received after it has handed it on, and what it has sent after that is gone."""
+    counters = shown(control)
+    came = sum(each["received"] for each in counters["ports"])
+    went = sum(each["sent"] + each["drop_full"] for each in counters["ports"])
+    return bool(came >= frames and went >= sum(each["passed"] for each in _did(counters)))
 
 
 @dataclass
@@ -93,6 +106,7 @@ class Replay:
         for number, each in enumerate(frames, 1):
             self.outside[each.port].send(each.frame)
             wait_until(lambda number=number: decided(self.control) >= number, "the frame is decided on")  # type: ignore[misc]
+        wait_until(lambda: all_counted(self.control, len(frames)), "what came and what passed is counted")
         for port in range(2):
             sent = int(shown(self.control)["ports"][port]["sent"])
 

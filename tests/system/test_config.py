@@ -311,10 +311,14 @@ def test_frames_of_a_chain_pass_its_functions_both_ways(switch: RunningSwitch) -
     for sender, receiver in (("a", "f.0"), ("f.1", "b"), ("b", "f.1"), ("f.0", "a")):
         guests[sender].send(sender.encode() * 20)
         assert guests[receiver].wait_received(1) == [sender.encode() * 20]
-    hops = {slot.name: slot.counters for slot in switch.page.slots() if slot.kind == "hop"}
-    assert list(hops) == ["x/0", "x/1"]
-    for counters in hops.values():
-        assert (counters["forward_packets"], counters["back_packets"]) == (1, 1)
+
+    def hops() -> dict[str, tuple[int, int]]:
+        """There and back, which the worker counts after the receiver has the frame."""
+        found = (slot for slot in switch.page.slots() if slot.kind == "hop")
+        return {slot.name: (slot.counters["forward_packets"], slot.counters["back_packets"]) for slot in found}
+
+    wait_until(lambda: hops() == {"x/0": (1, 1), "x/1": (1, 1)}, "each hop has counted both frames")
+    assert list(hops()) == ["x/0", "x/1"]
     for each in guests.values():
         each.end()
 

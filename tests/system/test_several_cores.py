@@ -65,6 +65,15 @@ class Between:
 
     def accounted(self, of: str, received: tuple[int, int]) -> None:
         """Each port has received so many frames, and what became of them comes to as many."""
+
+        def all_counted() -> bool:
+            """A thread counts what came after it has handed it on, and what it has sent after that is gone."""
+            counters = self.shown()["counters"]
+            passed = sum(each["passed"] + each.get("hairpinned", 0) for each in counters[of])
+            came, went = (sum(each[name] for each in counters["ports"]) for name in ("received", "sent"))
+            return bool(came >= sum(received) and went >= passed)
+
+        wait_until(all_counted, "what came and what passed is counted")
         counters = self.shown()["counters"]
         for port in range(2):
             did = counters[of][port]

@@ -283,7 +283,7 @@ def test_a_back_end_that_dies_fails_the_trial_and_what_was_measured_is_kept(prog
     with run_testpmd(tmp_path) as testpmd:
         tester = RunningTester(program, tmp_path, testpmd.ports)
         tester.start(both_ways(2000), 3600)
-        tester.wait_sent(100)
+        tester.wait_more(100)
         testpmd.process.kill()
     result = tester.wait_end("failed")
     reason = tester.call("trial.status")["reason"]
