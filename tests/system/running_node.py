@@ -10,7 +10,7 @@ import subprocess
 import tempfile
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +19,7 @@ import ready_command
 
 from tailrace.node.client import Client, NoService, ask
 from tailrace.process.control import Control, ControlLost
+from tailrace.process.process import descendants, identify
 from tailrace.resources.hugepages import pool
 from tailrace.state.folder import run_folder
 
@@ -201,10 +202,15 @@ def pages() -> int:
 
 
 def kill_all(command: Command) -> None:
-    """SIGKILL to everything that carries this state's mark, as a crash of the whole would."""
+    """SIGKILL to everything that carries this state's mark, as a crash of the whole would. Returns when all of that has
+    ended, and what it had started, which in a sandbox carries no mark."""
+    marked = []
     for entry in Path("/proc").glob("[0-9]*"):
-        try:
+        with suppress(OSError):
             if command.mark in (entry / "environ").read_bytes().split(b"\0"):
-                os.kill(int(entry.name), signal.SIGKILL)
-        except OSError:
-            continue
+                marked.append(int(entry.name))
+    ending = [identify(each) for pid in marked for each in (pid, *descendants(pid))]
+    for pid in marked:
+        with suppress(OSError):
+            os.kill(pid, signal.SIGKILL)
+    wait_until(lambda: not any(process.alive() for process in ending if process is not None))

@@ -294,8 +294,11 @@ def test_a_change_that_is_interrupted_says_so_and_which_version_is_up(
     command("up", base)
     running = command.begin("apply", more)
     second = wait_until(lambda: next((each for each in started(command) if each.name == "second"), None))
-    for pid in (second.pid, *descendants(second.pid)):  # it is waited for until the end
-        os.kill(pid, signal.SIGSTOP)
+    held: set[int] = set()
+    while more := {second.pid, *descendants(second.pid)} - held:  # it is waited for until the end
+        for pid in more:
+            os.kill(pid, signal.SIGSTOP)
+        held |= more
     running.send_signal(number)
     _, said = running.communicate(timeout=30)
     assert running.returncode == 130

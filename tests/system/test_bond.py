@@ -327,8 +327,8 @@ def test_lacp_with_open_vswitch(
         wait_until(lambda: open_vswitch("bond/show", "bond0", show=True).count(": enabled") == count, f"{count} carry")
 
     enabled(2)
+    wait_until(lambda: open_vswitch("lacp/show", "bond0", show=True).count("current attached") == 2, "both are current")
     said = open_vswitch("lacp/show", "bond0", show=True)
-    assert said.count("current attached") == 2, said
     (partner,) = {each["partner"] for each in bond(switch, "wan")["members"]}
     assert f"sys_id: {partner.lower()}" in said
     end = End(network, "farther")
@@ -495,6 +495,9 @@ def interfaces(network: Network) -> Iterator[list[str]]:
         subprocess.run(["ip", "link", "add", name, "type", "veth", *there], check=True)
         network.run("ip", "link", "set", f"far{i}", "up")
         subprocess.run(["ip", "link", "set", name, "up"], check=True)
+    for name in names:
+        state = Path(f"/sys/class/net/{name}/operstate")
+        wait_until(lambda state=state: state.read_text() == "up\n", f"{name} is up")  # type: ignore[misc]
     yield names
     for name in names:
         subprocess.run(["ip", "link", "delete", name], check=False, capture_output=True)
@@ -507,7 +510,7 @@ def test_the_command_tells_of_members(command: Command, network: Network, interf
     one, other = interfaces
     spec = command.spec(f"ports: {{wan: {{bond: {{members: [{one}, {other}]}}}}, lan: }}\nchains: {{v: [wan, lan]}}\n")
     command("up", spec)
-    assert f"up (frames by if:{one})" in command("status").stdout
+    wait_until(lambda: f"up (frames by if:{one})" in command("status").stdout, "the first one carries frames")
     with listening(command) as event:
         network.run("ip", "link", "set", "far0", "down")
         while f"frames by if:{other}; member if:{one}: it has no link" not in event("port.members")["details"]["why"]:

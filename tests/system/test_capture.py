@@ -34,9 +34,10 @@ class Capture:
         )  # fmt: skip
 
     def wait(self) -> Capture:
-        """Until the switch copies."""
-        folder = self.watched.switch.folder
-        wait_until(lambda: bool(list(folder.glob("page.capture-*.0"))), "the capture has begun")
+        """Until the switch copies: it makes the file first, and answers nobody else until it does."""
+        switch = self.watched.switch
+        wait_until(lambda: bool(list(switch.folder.glob("page.capture-*.0"))), "the capture has begun")
+        switch.call("version")
         return self
 
     def end(self, number: int | None = signal.SIGINT, status: int = 0) -> dict[str, Any]:
@@ -84,6 +85,7 @@ def test_direction_match_snaplen_and_count(asan_binaries: Path, tailrace: Path, 
             tailrace, watched, "--chain", "x", "--match", "source=198.18.1.7/32,protocol=udp", "--count", "10", two
         )  # fmt: skip
         wait_until(lambda: len(list(tmp_path.glob("page.capture-*.0"))) == 2, "both have begun")
+        second.wait()
         result = watched.tester.trial(both_ways(5_000, frames=[512], flows=16), 0.5)
         assert first.end()["frames"] == result["streams"][0]["sent"]
         done = second.end(None)

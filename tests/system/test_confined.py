@@ -93,6 +93,7 @@ def test_a_capture_reads_the_rings_of_the_switchs_user(
     file = command.folder / "x.pcap"
     capturing = command.begin("capture", *what, "--count", "6", "--json", file)
     wait_until(lambda: list((command.state / "sockets").glob("*.capture-*.0")))
+    command.status()  # which the switch answers once the capture has begun
     cross(guests, 4)
     out, error = capturing.communicate(timeout=30)
     assert capturing.returncode == 0, error

@@ -35,20 +35,18 @@ ECHO, PERF, WEB = 7, 5201, 8080
 #: Answers each with the address that it sees.
 SERVER = f"""
 import socket, threading
-def serve(kind):
-    server = socket.socket(socket.AF_INET, kind)
-    server.bind(("", {ECHO}))
-    if kind == socket.SOCK_DGRAM:
-        while True:
-            _, peer = server.recvfrom(2048)
-            server.sendto(" ".join(map(str, peer)).encode(), peer)
-    server.listen()
+datagrams = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+datagrams.bind(("", {ECHO}))
+def answer():
+    while True:
+        _, peer = datagrams.recvfrom(2048)
+        datagrams.sendto(" ".join(map(str, peer)).encode(), peer)
+threading.Thread(target=answer).start()
+with socket.create_server(("", {ECHO})) as server:
     while True:
         connection, peer = server.accept()
         connection.sendall(" ".join(map(str, peer)).encode())
         connection.close()
-threading.Thread(target=serve, args=[socket.SOCK_DGRAM]).start()
-serve(socket.SOCK_STREAM)
 """
 CLIENT = """
 import socket, sys

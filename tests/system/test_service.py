@@ -58,11 +58,16 @@ def listening(command: Command) -> Iterator[Callable[[str], dict[str, Any]]]:
 def events(command: Command) -> list[dict[str, Any]]:
     """All that there were."""
     client = Client(command.state, look=True)
+    found: list[dict[str, Any]] = []
     try:
-        client.subscribe(since=1)
-        return list(iter(lambda: client.next_event(1.0), None))
+        following = client.subscribe(since=1)
+        while len(found) < following - 1:
+            event = client.next_event(60)
+            assert event is not None, f"{following - 1} events were announced; {found}"
+            found.append(event)
     finally:
         client.close()
+    return found
 
 
 def kill(command: Command, name: str) -> int:
@@ -601,9 +606,8 @@ def test_a_switch_that_somebody_else_has_changed_is_reported(command: Command) -
 
 def test_events_are_written_as_they_are_described(command: Command) -> None:
     command("up", command.spec(PLAIN))
-    seen = [(each["kind"], each["about"]) for each in events(command)]
-    assert ("switch.up", "switch") in seen and ("function.up", "first") in seen and ("port.up", "first.0") in seen
-    assert ("node.up", "") in seen
+    wanted = {("switch.up", "switch"), ("function.up", "first"), ("port.up", "first.0"), ("node.up", "")}
+    wait_until(lambda: wanted <= {(each["kind"], each["about"]) for each in events(command)})
 
 
 def test_a_guest_that_breaks_a_rule_and_a_change_are_told_as_they_happen(command: Command) -> None:

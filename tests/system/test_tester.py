@@ -9,7 +9,6 @@ import shutil
 import signal
 import subprocess
 import sys
-import time
 import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -464,7 +463,7 @@ def test_a_full_receiver_is_felt_at_the_chains_beginning(
         functions[1].send_signal(signal.SIGSTOP)
         tester.start([stream("there", "a", "b", 20_000)], 1.0, wait=5.0)
         # More than the rings take on the way, so the rest stays with who sends.
-        time.sleep(1.2)
+        wait_until(lambda: tester.call("trial.status")["state"] == "waiting", "all is offered")
         functions[1].send_signal(signal.SIGCONT)
         (there,) = tester.wait_end()["streams"]
         assert there["unsent"] > 0
