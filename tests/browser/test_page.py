@@ -288,12 +288,15 @@ def test_charts_are_saved(page: Browser) -> None:
 
 
 def test_a_record_is_replayed(tab: Browser, tmp_path: Path) -> None:
-    sampler = MadeUp()
-    with served(sampler, recorder=Recorder(tmp_path / "record", 1 << 20)):
-        time.sleep(2.0)
+    sampler, file = MadeUp(), tmp_path / "record"
+
+    def written(pictures: int) -> bool:
+        return file.read_bytes().count(b"\n") > pictures
+
+    with served(sampler, recorder=Recorder(file, 1 << 20)):
+        wait_until(lambda: written(20))
         sampler.rates["hop", "late/0", 1] = RATES["hop", "web/0", 1]
-        time.sleep(2.0)
-    file = tmp_path / "record"
+        wait_until(lambda: written(40))
     file.write_bytes(file.read_bytes()[:-20])
     moment = "document.querySelector('.replay input')"
     with served(MadeUp(), replayed=file) as port:
@@ -402,14 +405,15 @@ def test_what_is_new_is_a_notification(tab: Browser) -> None:
         )
         wait_until(lambda: "2 new" in tab.evaluate("document.querySelector('.bell button').getAttribute('aria-label')"))
         time_ = EVENTS["7"]["time"].replace("10:36", "10:37")
-        heard.latest["8"] = {**EVENTS["7"], "time": time_, "about": "firewall"}
+        heard.latest = heard.latest | {"8": {**EVENTS["7"], "time": time_, "about": "firewall"}}
         wait_until(lambda: tab.evaluate("window.shown.length"))
         assert tab.evaluate("window.shown") == [["firewall: function.died", f"8 {time_}"]]
         shown = "document.querySelectorAll('.bell li').length"
         tab.evaluate("document.querySelector('.bell button').click()")
-        told = heard.latest.pop("8")
+        told = heard.latest["8"]
+        heard.latest = dict(EVENTS)
         wait_until(lambda: tab.evaluate(shown) == 2)
-        heard.latest |= {"8": told, "9": {**told, "about": "router"}}
+        heard.latest = heard.latest | {"8": told, "9": {**told, "about": "router"}}
         wait_until(lambda: tab.evaluate("window.shown.length") > 1)
         assert tab.evaluate("window.shown[1]") == ["router: function.died", f"9 {time_}"], "of 8 it was told before"
         assert tab.complaints == []

@@ -102,7 +102,7 @@ class Tables:
 
 @dataclass
 class MadeUp:
-    """Stands in for a `Sampler`: counters that grow steadily."""
+    """Stands in for a `Sampler`: counters that grow steadily. A test may change the rates while the server looks."""
 
     rates: dict[Key, dict[str, float]] = field(default_factory=lambda: dict(RATES))
     facts: Facts = FACTS
@@ -122,17 +122,19 @@ class MadeUp:
         self.look()
         now = self._now = time.monotonic()
         return Snapshot(
-            now, at(now, {key: each for key, each in self.rates.items() if not kinds or key[0] in kinds}), self.facts
+            now,
+            at(now, {key: each for key, each in dict(self.rates).items() if not kinds or key[0] in kinds}),
+            self.facts,
         )
 
     def tables(self, *kinds: str, live: bool = False) -> list[Table]:
         """Of the same moment as the snapshot."""
         self.live.append(live)
-        slots = at(self._now, self.rates)
+        slots = at(self._now, dict(self.rates))
         return [replace(self._tables[kind].of(slots, kind), live=live) for kind in kinds]
 
     def counters(self, kind: str, names: Sequence[str]) -> dict[str, dict[str, int]]:
-        slots = at(self._now, self.rates)
+        slots = at(self._now, dict(self.rates))
         return {
             key[1]: slots[key] for key in slots if key[0] == kind and {key[1], key[1].rpartition("/")[0]} & {*names}
         }
