@@ -141,7 +141,7 @@ def test_a_guest_that_blocks_its_worker_again_is_barred_for_longer(switch: Runni
         waited.append(time.monotonic() - began)
         bad.exchange(3)
     assert waited[0] > 0.5
-    assert waited[1] > waited[0] + 0.5
+    assert waited[1] > 1.5
 
 
 def watches(switch: RunningSwitch) -> bool:
@@ -175,7 +175,7 @@ def test_the_watch_does_not_rest_beside_a_driver_that_may_wake_a_peer(
     wait_until(lambda: not watches(switch), "nobody has been woken for a second")
     switch.add_device("device", uri.format(tmp_path))
     time.sleep(1.5)
-    assert watches(switch)
+    wait_until(lambda: watches(switch), "somebody watches")  # a busy machine may keep it from its work for a while
 
 
 class LongChains(PackedFrontEnd):

@@ -122,11 +122,10 @@ def test_messages_of_a_guest_wake_sleepers_now_and_then(switch: RunningSwitch) -
     switch.wait_state("noisy", "up")
     before, messages = worker(switch)["wakeups"], 0
     began = time.monotonic()
-    while (took := time.monotonic() - began) < 1:
+    while (took := time.monotonic() - began) < 1 or messages <= 1000:
         noisy.send_message(SET_VRING_ENABLE, struct.pack("<II", RECEIVES, 1))
         noisy.ask(GET_FEATURES)
         messages += 1
-    assert messages > 1000
     assert worker(switch)["wakeups"] - before < 2 * took * 100 + 20
     for guest in (*guests, noisy):
         guest.end()

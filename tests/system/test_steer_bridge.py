@@ -101,9 +101,10 @@ def test_no_frame_goes_back_to_its_port(plain: Guests) -> None:
 
 
 def test_a_station_is_forgotten_when_it_is_not_seen(switch: RunningSwitch) -> None:
-    with bridged(switch, {"p1": {}, "p2": {}, "p3": {}}, ageing=1) as guests:
+    with bridged(switch, {"p1": {}, "p2": {}, "p3": {}}) as guests:
         guests.send("p1", to(ALL, 1))
         assert guests.where("p2", to(1, 2)) == "p1"
+        switch.patch(bridges={"lan": {"ageing": 1}})
         wait_until(lambda: not lan(switch)["macs"], "nothing is learned any more")
         assert set(guests.send("p2", to(1, 2))) == {"p1", "p3"}
 
@@ -247,6 +248,7 @@ def test_frames_to_all_are_limited(switch: RunningSwitch) -> None:
 
 
 def test_a_station_that_flaps_is_reported(switch: RunningSwitch, plain: Guests) -> None:
+    began = time.monotonic()
     plain.send("p1", to(ALL, 1))
     plain.send("p2", to(ALL, 1))
     assert plain.where("p3", to(1, 3)) == "p2"  # it has moved
@@ -260,7 +262,6 @@ def test_a_station_that_flaps_is_reported(switch: RunningSwitch, plain: Guests) 
     assert switch.counters("p1")["address_flaps"] == 3
     assert switch.counters("p2")["address_flaps"] == 3
     # And in the log, a line a second however many there are: those left out are counted.
-    began = time.monotonic()
     for _ in range(50):
         plain.send("p1", *(to(GROUP, station) for station in range(1, 11)))
         plain.send("p2", *(to(GROUP, station) for station in range(1, 11)))

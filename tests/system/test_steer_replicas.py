@@ -160,10 +160,10 @@ def test_the_only_replica_is_drained_where_its_flows_are_known(switch: RunningSw
 
 
 def test_a_drained_replica_has_no_flows_left(switch: RunningSwitch, guests: Guests) -> None:
-    switch.patch(functions={"fw": {"ageing": 1}})
     guests.spread("a", FLOWS[:64])
     assert flows_left(switch)["fw1"] > 0
     set_replicas(switch, 3, fw1="draining")
+    switch.patch(functions={"fw": {"ageing": 1}})
     wait_until(lambda: flows_left(switch)["fw1"] == 0, "no flow is left")
     assert "fw1.l" not in guests.spread("a", FLOWS[:64])
 

@@ -177,7 +177,8 @@ def test_latency_is_taken_apart_by_hop_and_function(command: Command, spec: str)
     # At this rate the switch remembers all frames of the trial, so none of the worst is without its hops.
     assert len(slowest) == 100
     assert all(way["hops"]["slowest_untraced"] == 0 for way in trial["directions"])
-    assert replicas == ({"pool", "pool-2"} if "pool" in functions else set())
+    # One of them alone, where that was kept from its CPU while the other ran.
+    assert replicas <= {"pool", "pool-2"} and bool(replicas) == ("pool" in functions)
     assert max(slowest) == pytest.approx(max(way["latency_us"]["max"] for way in trial["directions"]), abs=0.01)
     report = (command.runs / trial_folder(command) / "report.html").read_text()
     assert "Where the time goes" in report

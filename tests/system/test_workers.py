@@ -105,7 +105,7 @@ def test_workers_that_share_a_receiver_lose_and_mix_nothing(switch: RunningSwitc
 )
 def test_moving_beside_traffic_reorders_and_loses_nothing(binaries: Path, tmp_path: Path, idle: str) -> None:
     switch = RunningSwitch(
-        binaries / "switch/tailrace-switch", tmp_path, "--cores", "0,1", "--idle", idle, "--backpressure-us", "1000000"
+        binaries / "switch/tailrace-switch", tmp_path, "--cores", "0,1", "--idle", idle, "--backpressure-us", "10000000"
     )
     ends = {name: f"vhost:{switch.add_guest(name)}" for name in "ab"}
     switch.set_chain("x", "a", "b")
