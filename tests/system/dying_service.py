@@ -40,7 +40,7 @@ def dying_service(command: Command, step: int, when: str) -> Iterator[subprocess
     try:
         wait_until(lambda: answers(command, started.pid))
         yield started
-        started.wait(timeout=30)
+        started.wait(timeout=60)
     finally:
         started.kill()
         started.wait()

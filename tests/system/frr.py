@@ -34,7 +34,7 @@ def frr(namespace: str, folder: Path, **configurations: str) -> Iterator[dict[st
         for process in reversed(processes.values()):
             process.terminate()
         for process in processes.values():
-            process.wait(20)
+            process.wait(60)
 
 
 def asked(folder: Path, *commands: str) -> Any:

@@ -92,7 +92,7 @@ def inject(binaries: Path, kind: Kind, cpu: int, process: int, times: int, apart
             begin, end = map(int, injector.stdout.readline().split())
             spans.append((begin, end))
         injector.stdin.close()
-        assert injector.wait(10) == 0
+        assert injector.wait(60) == 0
     return spans
 
 

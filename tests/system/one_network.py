@@ -55,7 +55,7 @@ class Host:
             yield
         finally:
             process.terminate()
-            process.wait(10)
+            process.wait(60)
 
 
 def shown(command: Command, name: str) -> Shown:

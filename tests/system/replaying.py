@@ -65,7 +65,7 @@ def function(
             yield control
     finally:
         process.terminate()
-        assert process.wait(20) == 0
+        assert process.wait(60) == 0
 
 
 def shown(control: Control) -> dict[str, Any]:

@@ -122,7 +122,7 @@ class RunningSwitch:
         """Stop it as an operator does. Returns the exit status; fails when a sanitizer had something to say."""
         self.control.close()
         self.process.terminate()
-        status = self.process.wait(20)
+        status = self.process.wait(60)
         self.assert_sane()
         return status
 

@@ -83,7 +83,7 @@ class RunningTester:
         self.control.close()
         if self.process.poll() is None:
             self.process.send_signal(signal.SIGTERM)
-        status = self.process.wait(30)
+        status = self.process.wait(60)
         log = self.log.read_text()
         assert "Sanitizer" not in log and "runtime error" not in log, log
         return status

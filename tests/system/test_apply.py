@@ -300,7 +300,7 @@ def test_a_change_that_is_interrupted_says_so_and_which_version_is_up(
             os.kill(pid, signal.SIGSTOP)
         held |= more
     running.send_signal(number)
-    _, said = running.communicate(timeout=30)
+    _, said = running.communicate(timeout=60)
     assert running.returncode == 130
     match = re.fullmatch(rf"tailrace: .*{told}; nothing was changed, and that is version (\d+) now\n", said)
     assert match is not None, said

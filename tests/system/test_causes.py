@@ -108,7 +108,7 @@ def test_a_recorder_notes_who_ran_and_what_it_cannot_know(
         recording.close()
     finally:
         recorder.terminate()
-        assert recorder.wait(10) == 0
+        assert recorder.wait(60) == 0
     assert not path.exists()
 
 
@@ -143,7 +143,7 @@ def test_events_that_a_recorder_comes_too_late_for_are_counted(
     finally:
         for process in (recorder, *pair):
             process.terminate()
-            process.wait(10)
+            process.wait(60)
 
 
 @pytest.mark.parametrize(

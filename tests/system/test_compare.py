@@ -102,7 +102,7 @@ def test_a_killed_comparison_leaves_nothing_behind(command: Command, fabric: str
     assert ("ovs-vswitchd" in names) == (fabric == "ovs-dpdk")
     assert namespaces
     running.kill()
-    running.communicate(timeout=30)
+    running.communicate(timeout=60)
     if then == "down":
         command("down")
     else:

@@ -342,7 +342,7 @@ def skeleton(binaries: Path, *paths: Path) -> subprocess.Popen[bytes]:
 
 def end(process: subprocess.Popen[bytes]) -> None:
     process.terminate()
-    process.wait(20)
+    process.wait(60)
 
 
 @pytest.mark.parametrize("cores", ["1", "0,1"])

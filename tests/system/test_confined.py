@@ -95,7 +95,7 @@ def test_a_capture_reads_the_rings_of_the_switchs_user(
     wait_until(lambda: list((command.state / "sockets").glob("*.capture-*.0")))
     command.status()  # which the switch answers once the capture has begun
     cross(guests, 4)
-    out, error = capturing.communicate(timeout=30)
+    out, error = capturing.communicate(timeout=60)
     assert capturing.returncode == 0, error
     assert (json.loads(out)["frames"], json.loads(out)["dropped"]) == (6, 0)
     assert [bytes(frame) for frame in rdpcap(str(file))] == [FRAME] * 6

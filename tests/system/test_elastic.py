@@ -203,7 +203,7 @@ def test_a_poller_says_how_busy_it_is(binaries: Path, ports: str, least: float, 
         assert least * (third - second) <= after - before <= most * (fourth - first)
     finally:
         function.terminate()
-        function.communicate(timeout=30)
+        function.communicate(timeout=60)
     assert function.returncode == 0
 
 

@@ -68,7 +68,7 @@ def test_what_is_killed_makes_the_run_invalid(
     command: Command, running: subprocess.Popen[str], name: str, words: str
 ) -> None:
     os.kill(pid_of(command, name), signal.SIGKILL)
-    _, error = running.communicate(timeout=30)
+    _, error = running.communicate(timeout=60)
     assert running.returncode == 1
     assert f"{words} was killed by signal 9" in error
     assert "Traceback" not in error
@@ -77,7 +77,7 @@ def test_what_is_killed_makes_the_run_invalid(
 
 def test_a_killed_tester_costs_only_the_trial_that_ran(command: Command, running: subprocess.Popen[str]) -> None:
     os.kill(pid_of(command, "tester"), signal.SIGKILL)
-    _, error = running.communicate(timeout=30)
+    _, error = running.communicate(timeout=60)
     assert running.returncode == 1
     assert "the tester was killed by signal 9" in error
     check_kept(command, "the tester was killed", cut=False)
@@ -90,7 +90,7 @@ def test_an_interrupt_keeps_what_was_measured(
     command: Command, running: subprocess.Popen[str], number: int, words: str
 ) -> None:
     running.send_signal(number)
-    _, error = running.communicate(timeout=30)
+    _, error = running.communicate(timeout=60)
     assert running.returncode == 130
     assert words in error
     check_kept(command, words)

@@ -132,7 +132,7 @@ def test_who_changes_a_place_is_named_at_once_and_afterwards(tailrace: Path, tmp
                     assert place["by"] == event["by"]
                 changing.communicate()
         watching.send_signal(signal.SIGINT)
-        assert watching.wait(20) == 130
+        assert watching.wait(60) == 130
     finally:
         watching.kill()
         watching.communicate()

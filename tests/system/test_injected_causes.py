@@ -132,7 +132,7 @@ def injector(binaries: Path, kind: Kind, session: Session) -> Iterator[subproces
         yield process
         assert process.stdin is not None
         process.stdin.close()
-        assert process.wait(10) == 0
+        assert process.wait(60) == 0
 
 
 def inject(session: Session, kind: Kind, process: subprocess.Popen[str]) -> Found:

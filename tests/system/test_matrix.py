@@ -69,7 +69,7 @@ def test_what_cannot_be_had_says_why_and_a_killed_matrix_goes_on(command: Comman
     wait_until(lambda: sum(each["trial"] is not None for each in known().values()) >= 2 and elapsed(command) > 0.1, 60)
     processes = things(command)
     begun.kill()
-    begun.communicate(timeout=30)
+    begun.communicate(timeout=60)
     before = command.results()
     kept = {name: cell for name, cell in cells(before).items() if cell["trial"] is not None}
     assert not before["valid"]
@@ -115,7 +115,7 @@ def test_a_repeated_matrix_goes_on_in_its_round_and_has_a_spread(command: Comman
     rounds = [*names, *(f"{name}-round-2" for name in names)]
     wait_until(lambda: len(measured()) >= 2 and elapsed(command) > 0.1, 60)
     begun.kill()
-    begun.communicate(timeout=30)
+    begun.communicate(timeout=60)
     before = {trial["name"]: trial["started"] for trial in command.results()["trials"]}
     assert rounds[:2] == list(before)[:2]
     assert len(before) < 4

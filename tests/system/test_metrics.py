@@ -41,7 +41,7 @@ def test_the_address_that_is_printed_can_be_scraped(command: Command, listen: st
         assert scrape(url)["tailrace_up", ()] == 0
     finally:
         serving.terminate()
-        serving.wait(10)
+        serving.wait(60)
 
 
 def test_a_scrape_says_every_counter(command: Command, binaries: Path) -> None:

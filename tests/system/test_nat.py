@@ -90,7 +90,7 @@ def serving(host: Host, port: int, *program: str) -> Iterator[None]:
         yield
     finally:
         process.kill()
-        process.wait(10)
+        process.wait(60)
 
 
 def seen(scene: Scene, kind: str, port: int) -> tuple[str, int]:

@@ -56,7 +56,7 @@ def test_what_a_port_owes_to_its_rate_it_still_owes(switch: RunningSwitch) -> No
     assert receiver.received() == []
     # A change that is made does hold, at once.
     switch.patch(ports={"a": {"rate": {"max": 1_000_000_000}}})
-    receiver.wait_received(1, seconds=1)
+    receiver.wait_received(1, seconds=5)
     wait_until(lambda: sender.used_index(SENDS) == 2, "the sender has its frames back")
     pair.end()
 

@@ -110,7 +110,7 @@ def server(scene: Scene) -> Iterator[None]:
     wait_until(lambda: ":5201" in scene.right.run("ss", "-ltn"))
     yield
     process.terminate()
-    process.wait(10)
+    process.wait(60)
 
 
 def test_tcp_and_udp_take_the_fast_path(scene: Scene, _server: None) -> None:

@@ -102,7 +102,7 @@ class Router:
             asked.close()
         finally:
             process.terminate()
-            process.wait(20)
+            process.wait(60)
         back, on = ([each for each in read(path) if not is_last(each, f"198.51.100.{last}")] for path in left)
         return Seen(back, on, counters["routed"][0], log.read_text().splitlines())
 

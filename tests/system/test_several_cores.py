@@ -117,7 +117,7 @@ def function(switch: RunningSwitch, binaries: Path, folder: Path, kind: str, *se
             end.end()
     finally:
         process.terminate()
-        assert process.wait(20) == 0
+        assert process.wait(60) == 0
 
 
 def there(packet: Packet) -> Packet:

@@ -96,7 +96,7 @@ def test_a_soak_that_was_killed_is_gone_on_with(command: Command) -> None:
     running = begin(command, "--duration", "4s")
     intervals(command, 10)
     kill_all(command)
-    running.wait(10)
+    running.wait(60)
     assert watched(command)["state"] == "cut off"
     (folder,) = command.runs.iterdir()
     assert not json.loads((folder / "results.json").read_text())["valid"]

@@ -83,7 +83,7 @@ def server(sides: tuple[Side, Side]) -> Iterator[None]:
     wait_until(lambda: ":5201" in right.run("ss", "-ltn"))
     yield
     process.terminate()
-    process.wait(10)
+    process.wait(60)
 
 
 def test_ping_tcp_and_udp_go_through_two_functions(

@@ -72,7 +72,7 @@ class FaultyDevice:
         self.process.send_signal(signal.SIGTERM)
         assert self.process.stdout is not None
         counts: list[dict[str, int]] = json.loads(self.process.stdout.read())
-        assert self.process.wait(10) == 0
+        assert self.process.wait(60) == 0
         return counts
 
 
@@ -206,7 +206,7 @@ def run_testpmd(folder: Path) -> Iterator[Testpmd]:
         yield Testpmd(folder, process)
     finally:
         process.terminate()
-        process.wait(30)
+        process.wait(60)
         shutil.rmtree(f"/var/run/dpdk/{prefix}", ignore_errors=True)
 
 
@@ -555,5 +555,5 @@ def test_a_signal_ends_the_wait_for_a_back_end(program: Path, tmp_path: Path) ->
         )
     wait_until(port.is_socket, "the socket is there")
     process.terminate()
-    assert process.wait(10) == 0
+    assert process.wait(60) == 0
     assert not port.exists()

@@ -82,7 +82,7 @@ class Terminal:
         )
         os.close(inner)
 
-    def read(self, pattern: str, seconds: float = 30) -> str:
+    def read(self, pattern: str, seconds: float = 60) -> str:
         """What was written from now on until the pattern stood there."""
         seen, deadline = "", time.monotonic() + seconds
         while not re.search(pattern, seen):
@@ -96,7 +96,7 @@ class Terminal:
 
     def end(self) -> int:
         os.close(self.descriptor)
-        return self.process.wait(10)
+        return self.process.wait(60)
 
 
 def test_live_goes_on_when_the_switch_begins_anew(command: Command) -> None:
@@ -112,7 +112,7 @@ def test_live_goes_on_when_the_switch_begins_anew(command: Command) -> None:
         command("up", command.spec(ONE.replace("first", "second")))
         terminal.read("second\\.0")
         terminal.key("q")
-        assert terminal.process.wait(10) == 0
+        assert terminal.process.wait(60) == 0
     finally:
         terminal.process.kill()
         terminal.end()

@@ -36,10 +36,10 @@ def follow(tailrace: Path, watched: Watched, streams: list[dict[str, Any]], *arg
         stdout=subprocess.PIPE, text=True,
     )  # fmt: skip
 
-    deadline = time.monotonic() + 30
+    deadline = time.monotonic() + 60
     while process.poll() is None and time.monotonic() < deadline:
         watched.tester.trial(streams, 0.05)
-    out, _ = process.communicate(timeout=30)
+    out, _ = process.communicate(timeout=60)
     assert process.returncode == 0
     frames: list[dict[str, Any]] = json.loads(out)
     return frames

@@ -66,7 +66,7 @@ def test_the_log_of_a_function_is_bounded_and_has_what_came_last(command: Comman
     # It needs no time of its own, and ends with the function, of which nothing it said is lost.
     assert writer.alive()
     os.kill(first["pid"], signal.SIGKILL)
-    assert writer.wait(10)
+    assert writer.wait(60)
     command("down")
 
 
@@ -242,7 +242,7 @@ def test_ctrl_c_while_coming_up_leaves_nothing(command: Command) -> None:
     running = command.begin("up", command.spec(ONE))
     wait_until(lambda: (command.state / "state.json").exists())
     running.send_signal(signal.SIGINT)
-    _, error = running.communicate(timeout=30)
+    _, error = running.communicate(timeout=60)
     assert running.returncode in (0, 130)
     if running.returncode == 130:
         assert error.startswith("tailrace: interrupted by Ctrl-C"), error

@@ -84,7 +84,7 @@ def test_up_resumes_a_switch_that_was_killed_under_load(command: Command, kind: 
                 pair.serve(name)
             traffic.wait_more(0, "the guests and the function resume")
             resumed = time.clock_gettime(time.CLOCK_BOOTTIME)
-            said, error = running.communicate(timeout=30)
+            said, error = running.communicate(timeout=60)
             assert running.returncode == 0, error
             assert f"resumed: the switch had ended and goes on with version {before['version']}" in said
             assert "never stopped: first." in said
@@ -205,7 +205,7 @@ def test_a_change_that_the_switch_did_not_live_to_see_is_undone(command: Command
     running = command.begin("apply", more)
     wait_until(lambda: any(each["name"] == "second" for each in things(command)))
     kill_switch(command)
-    _, error = running.communicate(timeout=30)
+    _, error = running.communicate(timeout=60)
     assert running.returncode == 1
     assert "the change was cut short" in error
     assert f"`tailrace up {base}` ends it" in error

@@ -38,7 +38,7 @@ class Testpmd:
 
     def wait(self) -> int:
         """Its exit status, once it has ended."""
-        status = self.process.wait(20)
+        status = self.process.wait(60)
         shutil.rmtree(self.runtime, ignore_errors=True)  # DPDK leaves it
         return status
 
