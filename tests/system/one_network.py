@@ -42,7 +42,7 @@ class Host:
         subprocess.run(["ip", "link", "delete", self.namespace], check=False, capture_output=True)
 
     def reaches(self, to: str, *options: str) -> bool:
-        return "1 received" in self.run("ping", "-n", "-W", "2", "-c", "1", *options, to, status=None)
+        return "1 received" in self.run("ping", "-n", "-W", "5", "-c", "1", *options, to, status=None)
 
     @contextmanager
     def serves(self, port: int, *program: str) -> Iterator[None]:

@@ -66,7 +66,7 @@ class Host:
 
     def ping(self, to: str, *options: str, status: int | None = 0) -> str:
         """What ping says that sends one packet."""
-        return self.run("ping", "-n", "-W", "2", "-c", "1", *options, to, status=status)
+        return self.run("ping", "-n", "-W", "5", "-c", "1", *options, to, status=status)
 
     def says(self, to: str, words: str, *options: str) -> bool:
         """Whether ping says that."""

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 from running_node import ONE, Command, needs_a_node, wait_until
 
-from tailrace.observe.recording import Recording
+from tailrace.observe.recording import Event, Recording
 
 pytestmark = [
     *needs_a_node,
@@ -89,21 +89,24 @@ def test_a_recorder_notes_who_ran_and_what_it_cannot_know(
         # Two that hand the CPU to each other, some thousand times.
         loop = "for i in $(seq 300); do /bin/true; done"
         subprocess.run(["taskset", "--cpu-list", str(cpu), "sh", "-c", f"({loop}) & {loop}; wait"], check=True)
-        wait_until(lambda: [each for each in recording.series() if each.kind == "task" and each.cpu == cpu])
+
+        def ran() -> list[Event]:
+            """Tasks on this CPU, as far as it has been read by now."""
+            read = recording.between(began, recording.until, 0)[0]
+            return [each for each in read if each.kind == "task" and each.cpu == cpu]
+
+        # Software events tell no names, and who has ended has none any more.
+        wait_until(lambda: sum(each.name == "true" or origin == "software events" for each in ran()) > 100)
         sources = {each.what: each for each in recording.sources}
         assert sources["context switches"].origin == origin
         for each in recording.sources:
             assert (each.origin is None) == bool(each.why), each
         if origin == "software events":
             assert sources["softirqs"].why == "tracepoints are not to be used"
-        ended = recording.until
-        events, whole = recording.between(began, ended, 0)
-        ran = [event for event in events if event.kind == "task" and event.cpu == cpu]
+        events, whole = recording.between(began, recording.until, 0)
         assert whole and recording.lost == 0
-        # Software events tell no names, and who has ended has none any more.
-        assert len([event for event in ran if event.name == "true" or origin == "software events"]) > 100
         # A CPU runs one task at a time, and events stand in the order of their ends.
-        assert all(later.begin >= former.end for former, later in pairwise(ran))
+        assert all(later.begin >= former.end for former, later in pairwise(ran()))
         assert all(later.end >= former.end for former, later in pairwise(events))
         recording.close()
     finally:

@@ -86,8 +86,12 @@ def test_the_roles_are_on_record_and_the_spec_gives_them_back(command: Command) 
     kill(command, "first")
     wait_until(lambda: replicas(command) == {"first": "standby", "first-2": "active"})
     wait_until(lambda: command.process("first@2"))
-    wait_until(lambda: not command.status()["broken"])
-    assert not command.status()["unlike"]
+
+    def well() -> bool:
+        found = command.status()
+        return not found["broken"] and not found["unlike"]
+
+    wait_until(well)
     changes = json.loads(command("plan", spec, "--json", status=3).stdout)
     assert changes["start"] == changes["stop"] == [], "nothing has to be started for that"
     command("apply", spec)
