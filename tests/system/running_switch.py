@@ -39,7 +39,7 @@ class RunningSwitch:
         """Start it again after `kill()`."""
         with self.log.open("a") as log:
             self.process = subprocess.Popen(self.command, stderr=log)
-        self.control: Control = connect_when_ready(self.folder / "control", lambda: self.process.poll() is None, 20)
+        self.control: Control = connect_when_ready(self.folder / "control", lambda: self.process.poll() is None, 60)
         self.page = Page(self.folder / "page")
 
     def kill(self) -> None:

@@ -40,7 +40,7 @@ class RunningTester:
             self.process = subprocess.Popen(
                 [*prefix, program, "--control", self.path, *arguments, *options], stderr=log
             )
-        self.control: Control = connect_when_ready(self.path, lambda: self.process.poll() is None, 30)
+        self.control: Control = connect_when_ready(self.path, lambda: self.process.poll() is None, 60)
 
     def call(self, method: str, **params: Any) -> Any:
         return self.control.call(method, **params)

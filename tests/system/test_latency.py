@@ -156,7 +156,7 @@ def test_a_device_that_is_not_ours_is_measured_between_two_sockets(command: Comm
         stderr=subprocess.DEVNULL,
     )
     try:
-        client = connect_when_ready(control, lambda: switch.poll() is None, 20)
+        client = connect_when_ready(control, lambda: switch.poll() is None, 60)
         for name in ("a", "b"):
             client.call(
                 "config.apply", patch={"ports": {name: {"kind": "guest", "path": str(folder / f"{name}.sock")}}}
