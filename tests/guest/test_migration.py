@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 
 import linux
@@ -29,8 +30,9 @@ RATE = 60
 def memory_file(machine: Machine) -> int:
     """The machine's memory, opened to be read."""
     for entry in Path(f"/proc/{machine.process.pid}/fd").iterdir():
-        if "memory-backend-memfd" in str(entry.readlink()) and entry.stat().st_size == MEMORY << 20:
-            return os.open(entry, os.O_RDONLY)
+        with suppress(OSError):  # closed meanwhile
+            if "memory-backend-memfd" in str(entry.readlink()) and entry.stat().st_size == MEMORY << 20:
+                return os.open(entry, os.O_RDONLY)
     raise AssertionError("QEMU has no memory file")
 
 

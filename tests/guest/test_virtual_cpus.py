@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -54,9 +55,10 @@ def threads(node: Command) -> list[set[int]]:
     """The same as the kernel has it, of each thread that QEMU names so (CPU 0/TCG, CPU 0/KVM)."""
     found = {}
     for thread in Path(f"/proc/{process(node).pid}/task").iterdir():
-        name = (thread / "comm").read_text()
-        if name.startswith("CPU "):
-            found[name] = os.sched_getaffinity(int(thread.name))
+        with suppress(OSError):  # QEMU's other threads come and go
+            name = (thread / "comm").read_text()
+            if name.startswith("CPU "):
+                found[name] = os.sched_getaffinity(int(thread.name))
     return [found[name] for name in sorted(found)]
 
 
