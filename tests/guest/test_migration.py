@@ -83,14 +83,14 @@ def wait_logs(switch: RunningSwitch, logs: bool) -> None:
 def cancel_one(switch: RunningSwitch, peer: Machine, source: Machine, target: Machine, address: str) -> None:
     """A migration that begins and is cancelled while frames go both ways: none is lost."""
     count = 1000
-    load = peer.begin(f"ping -i 0.005 -W 5 -c {count} {address}")
+    load = peer.begin(f"ping -i 0.005 {linux.PATIENT} -c {count} {address}")
     begin_to_migrate(source, target, CRAWL)
     wait_logs(switch, True)
     linux.ping(peer, address)
     source.execute("migrate_cancel")
     wait_migration(source, target, "cancelled")
     wait_logs(switch, False)
-    linux.assert_answered(load.wait(), count)
+    linux.assert_answered(load.wait(120), count)
 
 
 def chain(switch: RunningSwitch, to: str) -> None:
