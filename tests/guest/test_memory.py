@@ -37,9 +37,9 @@ def test_memory_comes_and_goes_while_traffic_runs(switch: RunningSwitch, tmp_pat
     # Movable: Linux gives back what it has not pinned there.
     options = {"slots": 4, "command_line": "memhp_default_state=online_movable"}
     with two_machines(switch, tmp_path, accelerator, {}, **options) as (left, right):  # type: ignore[arg-type]
-        server = right.begin("iperf3 --server --one-off")
+        right.begin("iperf3 --server --one-off")
         right.wait("netstat -ltn | grep -q :5201")
-        client = left.begin(f"iperf3 --client {address} --time 12 --json")
+        client = left.begin(f"iperf3 --client {address} --time 3600")
         before = total(right)
         for turn in range(3):
             plug(right, f"dimm{turn}")
@@ -48,8 +48,8 @@ def test_memory_comes_and_goes_while_traffic_runs(switch: RunningSwitch, tmp_pat
             right.wait(f"[ $(cat /sys/class/net/eth0/statistics/rx_bytes) -gt {received + 100_000} ]")
             unplug(right, f"dimm{turn}")
             right.wait(f"[ $(awk '/MemTotal/ {{print $2}}' /proc/meminfo) -lt {(before + PLUGGED // 2) << 10} ]")
-        assert '"error"' not in client.wait()
-        server.wait()
+        left.run("pidof iperf3")  # which an error would have ended
+        client.end()
         linux.ping(left, address)
         assert_no_fault(switch, "a", "b")
 
