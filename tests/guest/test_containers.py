@@ -137,7 +137,7 @@ def test_a_container_is_killed_whose_command_says_that_it_is_not_well(command: C
     well = running(command)
     time.sleep(2)  # nothing is to happen
     assert well.id.alive()
-    spec.write_text(spec.read_text().replace("--version", "--nonsense"))
+    spec.write_text(spec.read_text().replace("--version", "--nonsense").replace("500ms", "5s"))  # for a look before it
     with listening(command) as event:
         command("apply", spec)
         assert running(command) == well  # who is looked after otherwise is not replaced

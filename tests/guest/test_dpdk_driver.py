@@ -218,6 +218,7 @@ def start_again(function: Function) -> None:
 def kill(function: Function) -> None:
     """The device goes on with the rings until the next program resets it."""
     function.machine.run("killall -9 dpdk-testpmd")
+    function.machine.wait("! pidof dpdk-testpmd")  # which has its huge pages until then
     function.start()
 
 

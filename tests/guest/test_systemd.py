@@ -121,9 +121,9 @@ def test_a_node_of_units(booted: Machine) -> None:
     # In the journal, by the unit and by name, and in the log, where each line begins with the time.
     said = "tailrace-vnf: info: forwarding"
     for by in (f"--unit {first['fw']}", "--identifier tailrace-fw"):
-        assert said in machine.run(f"journalctl {by} --output cat").splitlines()
+        machine.wait(f"journalctl {by} --output cat | grep -qxF '{said}'", PATIENCE)
     assert said in machine.run("cut -d ' ' -f 2- /run/tailrace/logs/fw.log").splitlines()
-    assert "a guest is there" in machine.run("journalctl --identifier tailrace-switch --output cat")
+    machine.wait("journalctl --identifier tailrace-switch --output cat | grep -q 'a guest is there'", PATIENCE)
 
     # A function that is killed is replaced, and of its unit nothing is left.
     machine.run("kill -9 $(pidof tailrace-vnf)")
