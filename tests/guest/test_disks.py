@@ -35,7 +35,7 @@ SPEC = """\
 fabric: {idle: sleep}
 functions: {own: {runs: machine, image: disk.qcow2, seed: {hostname: wall}}}
 chains: {voice: [tester.a, own, tester.b]}
-tests: [latency: {frames: 64, rate: 2kpps, duration: 2s}]
+tests: [latency: {frames: 64, rate: 500pps, duration: 2s}]
 """
 
 
