@@ -72,14 +72,14 @@ class Wire:
         self._path, self._nic = folder / f"{name}.wire", folder / f"{name}.nic"
         self.backend = wire_backend(name, self._nic, self._path)
         self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
-        self._socket.settimeout(10)
+        self._socket.settimeout(60)
         self._socket.bind(str(self._path))
 
     def send(self, frame: bytes) -> None:
         """Waits for a NIC that takes no more."""
         self._socket.sendto(frame, str(self._nic))
 
-    def wait_received(self, count: int, seconds: float = 20) -> list[bytes]:
+    def wait_received(self, count: int, seconds: float = 60) -> list[bytes]:
         """The next `count` frames. Fails when they do not arrive in time."""
         frames: list[bytes] = []
         deadline = time.monotonic() + seconds

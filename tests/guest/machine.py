@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import base64
 import os
+import re
 import shutil
 import socket
 import subprocess
@@ -29,6 +30,9 @@ BACKPORTED = IMAGES / "qemu"
 """The folder of a QEMU from 8.0 on: the installed one, or that of Debian's backports; or of `missing`: why not."""
 BOOT = 600
 """Seconds that an emulated machine with a function may take to forward, on the busiest host."""
+
+STUCK = re.compile(r"soft lockup|detected (expedited )?stall")
+"""What a kernel says on its console of a CPU that does not go on."""
 
 Value = str | int
 
@@ -217,11 +221,12 @@ class Machine:
 
     # ------- the machine inside -------
 
-    def wait_ready(self, seconds: float = 120) -> None:
+    def wait_ready(self, seconds: float = 240) -> None:
         """Return once it has come up.
 
         QEMU's emulation of several CPUs may stay at one instruction for good while the kernel, booting, changes its own
-        code beside it. The kernel's watchdog tells, and the machine is then started once more; a tuned kernel has none.
+        code beside it. The kernel's watchdog tells, or RCU, which waits for the CPU, and the machine is then started
+        once more; a tuned kernel has no watchdog.
         """
         again = self.accelerator == "tcg"
         while not self._ready:
@@ -232,7 +237,7 @@ class Machine:
                     raise
                 again = False
                 watched = "nosoftlockup" not in self.hardware.command_line.split()
-                if not watched or "soft lockup" in self.console.read_text(errors="replace"):
+                if not watched or STUCK.search(self.console.read_text(errors="replace")):
                     self.reset()
 
     def run(self, command: str, seconds: float = 60) -> str:
@@ -266,7 +271,7 @@ class Machine:
         )
         return Background(self, mark)
 
-    def wait(self, condition: str, seconds: float = 30) -> None:
+    def wait(self, condition: str, seconds: float = 120) -> None:
         """Return when a shell command succeeds inside, tried again and again."""
         deadline = time.monotonic() + seconds
         while self.ask(condition)[0] != 0:
@@ -298,7 +303,7 @@ class Machine:
         except QMPError as error:
             raise MachineError(f"{self.name}: {command}: {error}{self.ends()}") from None
 
-    def wait_event(self, name: str, seconds: float = 30) -> dict[str, Any]:
+    def wait_event(self, name: str, seconds: float = 120) -> dict[str, Any]:
         """The next event of this name that has not been asked for yet; others before it are forgotten."""
         deadline = time.monotonic() + seconds
         while True:
@@ -327,7 +332,7 @@ class Machine:
 
     # ------- parts -------
 
-    def _retry(self, attempt: Callable[[], Any], what: str, seconds: float = 30) -> Any:
+    def _retry(self, attempt: Callable[[], Any], what: str, seconds: float = 60) -> Any:
         deadline = time.monotonic() + seconds
         while True:
             with suppress(OSError, QMPError):

@@ -134,7 +134,8 @@ def forward(switch: RunningSwitch, tester: RunningTester, machine: Machine, prog
     """Start a program between both NICs; returns once frames come through it both ways."""
     function = Function(switch, machine, program)
     function.wait_state("up")
-    for _ in range(20):
+    deadline = time.monotonic() + 120
+    while time.monotonic() < deadline:
         trial = tester.trial(both_ways(100), 0.2, wait=0.3)
         if all(each["received"] for each in trial["streams"]):
             return function

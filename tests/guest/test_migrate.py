@@ -130,7 +130,7 @@ def test_a_move_that_is_cancelled_leaves_it_where_it_is(nodes: tuple[Node, Node]
     moving = begin(source, target, "memory")
     assert give_up_after(source.copies()[0], STALLED_SECONDS) == 1, "its memory has one way, which can be bounded"
     assert json.loads(source("migrate", "first", "--cancel", "--json").stdout)["cancelled"]
-    error = moving.communicate(timeout=60)[1]
+    error = moving.communicate(timeout=150)[1]
     assert moving.returncode == 130 and "first goes on here" in error
     traffic.wait_from(nodes.index(source))
     assert nodes[place(nodes)] is source and target.machines() == {}
@@ -176,8 +176,10 @@ def test_a_disk_that_fills_while_memory_is_sent_loses_nothing(
         filler = fill((source if whose == "source" else target).disk)
     finally:
         os.kill(machine, signal.SIGCONT)
-    said = moving.communicate(timeout=60)
-    filler.unlink()
+    try:
+        said = moving.communicate(timeout=150)
+    finally:
+        filler.unlink()
     assert moving.returncode == 0, said
     traffic.wait_from(nodes.index(target))
     assert nodes[place(nodes)] is target and [len(each.copies()) for each in (source, target)] == [0, 1]
@@ -204,7 +206,7 @@ def test_a_standby_takes_over_while_a_machine_is_sent(nodes: tuple[Node, Node], 
             traffic.wait_from(nodes.index(source))
             assert moving.poll() is None, "it is still sent"
             source("migrate", "first", "--cancel")
-            assert moving.wait(60) == 130
+            assert moving.wait(150) == 130
             assert next_event(client, "function.restarted")["about"] == "other"
         (found,) = (each for each in source.status()["functions"] if each["name"] == "other")
         roles = {each["name"]: each["state"] for each in found["replicas"]}

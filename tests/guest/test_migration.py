@@ -66,7 +66,7 @@ def begin_to_migrate(source: Machine, target: Machine, bandwidth: int) -> None:
     source.execute("migrate", uri=channel)
 
 
-def wait_migration(source: Machine, target: Machine, wanted: str, seconds: float = 60) -> dict[str, object]:
+def wait_migration(source: Machine, target: Machine, wanted: str, seconds: float = 120) -> dict[str, object]:
     """QEMU's account of it, once it has come to this end."""
     deadline = time.monotonic() + seconds
     while (status := source.execute("query-migrate"))["status"] != wanted:
