@@ -27,8 +27,8 @@ _FRAME = 60
 _LOOK_SECONDS = 0.1
 
 
-def packet_socket(network: str, interface: str) -> socket.socket:
-    """Of an interface in a network namespace: a thread enters that, and ends. Raises Failure."""
+def packet_socket(network: str, interface: str | None = None) -> socket.socket:
+    """Of an interface in a network namespace, or of all of them: a thread enters that, and ends. Raises Failure."""
     opened: list[socket.socket] = []
 
     def enter() -> None:
@@ -45,7 +45,8 @@ def packet_socket(network: str, interface: str) -> socket.socket:
     if not opened:
         raise Failure(f"network namespace {network}: a packet socket cannot be opened there")
     opened[0].setsockopt(socket.SOL_SOCKET, _SO_RCVBUFFORCE, 16 << 20)
-    opened[0].bind((interface, _ALL))
+    if interface is not None:
+        opened[0].bind((interface, _ALL))
     return opened[0]
 
 
@@ -88,7 +89,9 @@ class Hub:
     def __init__(self, network: str, into: Sequence[str], out: Sequence[str], rate: float) -> None:
         """`rate`: frames a second. Raises Failure."""
         self._into = [packet_socket(network, each) for each in into]
-        self._out = [packet_socket(network, each) for each in out]
+        self._out = {name: number for number, name in enumerate(out)}
+        # One for all: of several, whoever reads late does not find out in which order frames came.
+        self._back = packet_socket(network)
         self._pause = 1 / rate
         self.sent = 0
         self.received: list[tuple[float, int, int]] = []
@@ -118,13 +121,13 @@ class Hub:
             time.sleep(max(due - time.monotonic(), 0.0))
 
     def _receive(self) -> None:
-        numbers = {each: number for number, each in enumerate(self._out)}
         while not self._ending.is_set():
-            for each in select.select(self._out, [], [], _LOOK_SECONDS)[0]:
-                frame, address = each.recvfrom(65536)
-                if address[2] != socket.PACKET_OUTGOING and frame.startswith(_HEAD):
-                    (number,) = _NUMBER.unpack_from(frame, len(_HEAD))
-                    self.received.append((time.monotonic(), number, numbers[each]))
+            if not select.select([self._back], [], [], _LOOK_SECONDS)[0]:
+                continue
+            frame, (interface, _, kind, *_) = self._back.recvfrom(65536)
+            if interface in self._out and kind != socket.PACKET_OUTGOING and frame.startswith(_HEAD):
+                (number,) = _NUMBER.unpack_from(frame, len(_HEAD))
+                self.received.append((time.monotonic(), number, self._out[interface]))
 
     def account(self, since: int = 0) -> Account:
         """Of what came after the first so many frames."""
@@ -153,7 +156,7 @@ class Hub:
         self._ending.set()
         for thread in self._threads:
             thread.join()
-        for each in (*self._into, *self._out):
+        for each in (*self._into, self._back):
             each.close()
 
 
