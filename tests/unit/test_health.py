@@ -47,8 +47,10 @@ def process() -> Iterator[ProcessId]:
     running.wait()
 
 
-def look_after(process: ProcessId, command: tuple[str, ...], seconds: float = 60) -> list[tuple[str, str]]:
-    """What is said of a process, as soon as something is, or in so long a time."""
+def look_after(
+    process: ProcessId, command: tuple[str, ...], seconds: float = 60, *, within: float = 60
+) -> list[tuple[str, str]]:
+    """What is said of a process, as soon as something is, or in so long a time. Each check has `within` seconds."""
     said: list[tuple[str, str]] = []
 
     async def run() -> None:
@@ -59,12 +61,12 @@ def look_after(process: ProcessId, command: tuple[str, ...], seconds: float = 60
             ill.set()
 
         health = Health(asyncio.get_running_loop(), Path("/none"), unhealthy)
-        wanted = [Checked("fw@2", process, PlannedHealth((), 0.02, 0.2, 3), command, ("fw@2.0",))]
+        wanted = [Checked("fw@2", process, PlannedHealth((), 0.02, within, 3), command, ("fw@2.0",))]
         health.watch(wanted)
         health.watch(wanted)  # once is enough
         with suppress(TimeoutError):
             await asyncio.wait_for(ill.wait(), seconds)
-        assert not ill.is_set() or await asyncio.to_thread(process.wait, 10)
+        assert not ill.is_set() or await asyncio.to_thread(process.wait, 60)
         health.watch(())
 
     asyncio.run(run())
@@ -77,7 +79,7 @@ def test_one_that_fails_its_check_often_enough_is_killed(process: ProcessId) -> 
 
 
 def test_a_check_that_does_not_end_has_failed(process: ProcessId) -> None:
-    ((_, why),) = look_after(process, ("sleep", "600"))
+    ((_, why),) = look_after(process, ("sleep", "600"), within=0.2)
     assert why == "its check has not ended within 0.2 s" and not process.alive()
 
 
