@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 from pydantic_core import to_json
+from running_node import wait_until
 from served_dashboard import BEARER, MadeUp, ask, served
 
 from tailrace.cli.dashboard import DashboardOptions, dashboard
@@ -113,8 +114,7 @@ def test_it_is_recorded_while_nobody_looks(tmp_path: Path, monkeypatch: pytest.M
     recorder = Recorder(tmp_path / "record", 1 << 20)
     with served(MadeUp(), recorder=recorder) as port:
         assert json.loads(ask(port, "/api/record", BEARER).text)["recording"]
-        time.sleep(2.5)
-        parts = json.loads(ask(port, "/api/record", BEARER).text)["parts"]
+        parts = wait_until(lambda: json.loads(ask(port, "/api/record", BEARER).text)["parts"][1:])
         part = ask(port, f"/api/record/{parts[0]}", BEARER)
         assert (part.status, part.getheader("Content-Type")) == (200, "application/x-ndjson")
         assert "chains" in json.loads(part.text.splitlines()[0])["whole"]
