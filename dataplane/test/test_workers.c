@@ -30,7 +30,7 @@ static void who_closes_ports_is_interrupted_as_a_worker_is(void **state)
 	assert_int_equal(workers_start(&workers), 0);
 	workers_stop(&workers);
 	hanging = pthread_self();
-	alarm(10); /* or this hangs */
+	alarm(60); /* or this hangs */
 	assert_int_equal(eventfd_write(call_fd, 1), -1);
 	assert_int_equal(errno, EINTR);
 	alarm(0);

@@ -177,7 +177,7 @@ def served(
             yield listening.getsockname()[1]
         finally:
             answering.should_exit = True
-            thread.join(10)
+            thread.join(60)
             assert not thread.is_alive()
 
 

@@ -70,7 +70,7 @@ def test_a_neighbour_that_has_ended_is_no_load(tmp_path: Path) -> None:
     with standing(tmp_path) as (office, process):
         with pytest.raises(Fault, match="office"), office.at_work():
             process.id.signal(SIGKILL)
-            assert process.id.wait(20)
+            assert process.id.wait(60)
         with pytest.raises(Fault, match="office"), office.at_work():
             pytest.fail("it is at work")
         assert office.seconds == 0

@@ -688,7 +688,7 @@ def test_two_nodes_that_plan_at_once_have_other_cpus(tmp_path: Path, monkeypatch
         def change() -> None:
             plan = make_plan(spec, real_time=None, own=[folder])
             if attempts.count(folder) == 0:
-                both.wait(10)
+                both.wait(60)
             attempts.append(folder)
             claim_plans(state, plan)
 
@@ -697,7 +697,7 @@ def test_two_nodes_that_plan_at_once_have_other_cpus(tmp_path: Path, monkeypatch
 
     with ThreadPoolExecutor(2) as pool:
         for done in [pool.submit(up, tmp_path / name) for name in ("one", "other")]:
-            done.result(20)
+            done.result(60)
     one, other = claims()
     assert len(one.exclusive) == len(other.exclusive) == 3
     assert not set(one.exclusive) & set(other.exclusive)

@@ -76,7 +76,7 @@ def parking(path: Path, answer: Callable[[str, dict[str, Any]], Any], *sides: st
         yield made
     finally:
         made.end()
-        thread.join(5)
+        thread.join(60)
         listener.close()
     assert not thread.is_alive()
 

@@ -181,7 +181,7 @@ def test_a_notification_is_never_answered(tmp_path: Path, line: bytes) -> None:
 @pytest.mark.usefixtures("service")
 def test_a_line_without_an_end_is_not_kept(tmp_path: Path) -> None:
     with socket.socket(socket.AF_UNIX) as connection:
-        connection.settimeout(10)
+        connection.settimeout(60)
         connection.connect(str(tmp_path / LOOK))
         try:
             while True:
@@ -226,7 +226,7 @@ def test_too_many_clients_are_turned_away_and_the_others_served(
     assert clients[0].call("node.status")["state"] == "down"
     assert ask(tmp_path, "node.status", look=True, start=False)["state"] == "down"  # which has a number of its own
     clients.pop().close()
-    deadline = time.monotonic() + 10
+    deadline = time.monotonic() + 60
     while True:
         try:
             Client(tmp_path).close()
@@ -239,7 +239,7 @@ def test_too_many_clients_are_turned_away_and_the_others_served(
 @pytest.mark.parametrize("number", [b"5", b'"five"'])
 def test_a_call_is_cancelled_and_says_why(service: Service, tmp_path: Path, number: bytes) -> None:
     with socket.socket(socket.AF_UNIX) as connection, connection.makefile("rb") as stream:
-        connection.settimeout(10)
+        connection.settimeout(60)
         connection.connect(str(tmp_path / OPERATE))
         connection.sendall(b'{"jsonrpc":"2.0","id":%s,"method":"node.resume"}\n' % number)
         assert json.loads(stream.readline())["params"] == {"text": "at work"}
@@ -255,7 +255,7 @@ def test_a_call_is_cancelled_and_says_why(service: Service, tmp_path: Path, numb
 def test_notifications_are_calls_of_their_own(tmp_path: Path) -> None:
     """Several run at once, and are as many as other calls may be; a cancellation is heard beside all of them."""
     with socket.socket(socket.AF_UNIX) as connection, connection.makefile("rb") as stream:
-        connection.settimeout(10)
+        connection.settimeout(60)
         connection.connect(str(tmp_path / OPERATE))
         for _ in range(server.MOST_CALLS - 1):
             connection.sendall(b'{"jsonrpc":"2.0","method":"node.resume"}\n')
@@ -275,7 +275,7 @@ def test_a_call_knows_that_its_client_is_gone(
 ) -> None:
     monkeypatch.setattr(server, "UNREAD_SECONDS", 0.1)
     with socket.socket(socket.AF_UNIX) as connection:
-        connection.settimeout(10)
+        connection.settimeout(60)
         connection.connect(str(tmp_path / OPERATE))
         connection.sendall(b'{"jsonrpc":"2.0","id":1,"method":"node.resume"}\n')
         assert b"at work" in connection.recv(4096)
@@ -294,10 +294,10 @@ def test_events_come_in_order_and_from_a_number_on(service: Service, tmp_path: P
     assert late.subscribe() == 6
     assert early.subscribe(since=4) == 6
     service.server.publish("port.down", "p5")
-    found = [early.next_event(10) for _ in range(3)]
+    found = [early.next_event(60) for _ in range(3)]
     assert [each["number"] for each in found if each] == [4, 5, 6]
     assert found[0] and found[0]["about"] == "p3" and found[0]["details"] == {"why": "x"} and found[0]["kind"] in KINDS
-    last = late.next_event(10)
+    last = late.next_event(60)
     assert last and last["number"] == 6 and late.next_event(0.0) is None
 
 
@@ -313,12 +313,12 @@ def test_a_slow_listener_costs_nobody_anything_and_is_told_what_it_lost(
         service.server.publish("port.up", str(number), why=text)
         if number % 100 == 99:
             for _ in range(100):
-                event = quick.next_event(20)
+                event = quick.next_event(60)
                 assert event and event["kind"] == "port.up"
     assert ask(tmp_path, "node.status", start=False)["state"] == "down"
     numbers, lost = [], 0
     while lost + len(numbers) < 8000:
-        event = slow.next_event(20)
+        event = slow.next_event(60)
         assert event is not None
         if event["kind"] == "events.lost":
             assert event["from"] == lost + len(numbers) + 1
@@ -333,14 +333,14 @@ def test_who_reads_nothing_is_left(service: Service, tmp_path: Path, monkeypatch
     monkeypatch.setattr(server, "UNREAD_SECONDS", 0.2)
     stuck = Client(tmp_path)
     stuck.subscribe()
-    text, deadline = "x" * 10_000, time.monotonic() + 20
+    text, deadline = "x" * 10_000, time.monotonic() + 60
     while len(service.server._clients) > 0:
         assert time.monotonic() < deadline
         service.server.publish("port.up", "p", why=text)
         time.sleep(0.002)
     with pytest.raises(Failure):
         while True:
-            stuck.next_event(5)
+            stuck.next_event(60)
 
 
 @pytest.mark.parametrize(

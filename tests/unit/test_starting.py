@@ -26,7 +26,7 @@ class Place:
 
     def start(self, _launcher: object, instance: Any) -> Started:
         name: str = instance.name
-        self.barrier.wait(20)
+        self.barrier.wait(60)
         self.ended.append(name)
         if name == self.fails:
             raise Failure(f"{name} does not start")

@@ -71,7 +71,7 @@ def test_a_program_is_on_record_before_it_is_a_unit_and_has_its_limits(fake: Pat
         assert (planned["name"], planned["pid"], planned["unit"]) == ("fw@2", 0, process.unit)
         assert state.processes() == [process]
         (fake / "go").touch()
-        assert process.id.wait(20)
+        assert process.id.wait(60)
         while not launcher.said("fw@2", "last"):
             pass
         assert why_ended(launcher, process) == "the function fw@2 ended ($$HOME last)"  # as systemd would make it
