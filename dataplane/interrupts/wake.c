@@ -15,8 +15,9 @@ void wake_up(struct interrupt_page *page)
 
 		due += period;
 		moment_sleep_until(due);
-		at = __rdtsc();
+		/* In this order: however long lies between, none was late for longer than until it was here. */
 		late = moment_now() - due;
+		at = __rdtsc();
 		atomic_store_explicit(&one->at, at, memory_order_relaxed);
 		atomic_store_explicit(&one->late, late, memory_order_relaxed);
 		atomic_store_explicit(&page->arrived, number, memory_order_release);

@@ -298,8 +298,8 @@ static void stops_a_guest_whose_pages_are_read_from_swap_again_and_again(void **
 		waited = disk_cycles;
 	}
 	disk_ms = 0;
-	/* A second's worth, of which the time gives back a twentieth: not before, and by the next page.  What a page took
-	 * beside the disk is charged, too. */
+	/* A second's worth, of which the time gives back a twentieth: not before, and by the next page.  What a page
+	 * took beside the disk is charged, too. */
 	assert_in_range(waited, 1, HZ + (rte_rdtsc() - began) / 20);
 	assert_true(rte_rdtsc() - began > HZ);
 	assert_int_equal(backend->counters[0]->pages_swapped, read + 1);
