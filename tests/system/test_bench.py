@@ -31,7 +31,7 @@ def environment(folder: Path) -> dict[str, str]:
     return {**os.environ, "TAILRACE_STATE": str(folder / "state")}
 
 
-def hop(tailrace: Path, folder: Path, *options: str, timeout: float = 120) -> subprocess.CompletedProcess[str]:
+def hop(tailrace: Path, folder: Path, *options: str, timeout: float = 240) -> subprocess.CompletedProcess[str]:
     words = ("bench", "hop", *options)
     return ready_command.run(tailrace, words, environment=environment(folder), folder=Path.cwd(), timeout=timeout)
 

@@ -33,7 +33,7 @@ def environment(folder: Path) -> dict[str, str]:
 
 def bench(tailrace: Path, folder: Path, *options: str) -> subprocess.CompletedProcess[str]:
     words = ("bench", *options)
-    return ready_command.run(tailrace, words, environment=environment(folder), folder=Path.cwd(), timeout=180)
+    return ready_command.run(tailrace, words, environment=environment(folder), folder=Path.cwd(), timeout=280)
 
 
 @pytest.mark.parametrize("what", ["first-touch", "rules-cost", "steer-cost", "tunnel-cost", "vring-cost"])
