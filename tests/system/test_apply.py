@@ -295,10 +295,10 @@ def test_a_change_that_is_interrupted_says_so_and_which_version_is_up(
     running = command.begin("apply", more)
     second = wait_until(lambda: next((each for each in started(command) if each.name == "second"), None))
     held: set[int] = set()
-    while more := {second.pid, *descendants(second.pid)} - held:  # it is waited for until the end
-        for pid in more:
+    while found := {second.pid, *descendants(second.pid)} - held:  # it is waited for until the end
+        for pid in found:
             os.kill(pid, signal.SIGSTOP)
-        held |= more
+        held |= found
     running.send_signal(number)
     _, said = running.communicate(timeout=60)
     assert running.returncode == 130
