@@ -6,13 +6,13 @@ from __future__ import annotations
 import json
 import os
 import signal
-import subprocess
 import time
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 
 import pytest
+from containers import containers, podman
 from front_end import SENDS
 from running_node import Command, needs_a_node, open_folder, wait_until
 from test_service import guests, listening, through
@@ -31,17 +31,6 @@ ports: {{c: , d: }}
 functions: {{first: {{{function}}}}}
 chains: {{v: [c, first, d]}}
 """
-
-
-def podman(*words: str) -> str:
-    done = subprocess.run(["podman", *words], capture_output=True, text=True, timeout=60, check=False)
-    assert done.returncode == 0, done.stderr
-    return done.stdout
-
-
-def containers() -> list[str]:
-    names = podman("ps", "--all", "--format", "{{.Names}}").split()
-    return [each for each in names if each.startswith("tailrace-")]
 
 
 @pytest.fixture

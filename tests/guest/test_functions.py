@@ -13,6 +13,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from containers import containers, podman
 from machine import BOOT
 from running_node import Command, needs_a_node, wait_until
 from test_service import listening
@@ -40,20 +41,9 @@ MIXED = MIXED.replace("runs: machine", "runs: machine, on_failure: bypass").repl
 )
 
 
-def podman(*words: str) -> str:
-    done = subprocess.run(["podman", *words], capture_output=True, text=True, timeout=60, check=False)
-    assert done.returncode == 0, done.stderr
-    return done.stdout
-
-
 def machines() -> list[str]:
     """Those that libvirt has of ours."""
     return [each.name() for each in connect().listAllDomains() if each.name().startswith("tailrace-")]
-
-
-def containers() -> list[str]:
-    names = podman("ps", "--all", "--format", "{{.Names}}").split()
-    return [each for each in names if each.startswith("tailrace-")]
 
 
 @pytest.fixture(scope="module")
